@@ -238,7 +238,7 @@ def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], s
 
 
 def disk_of(certificate: JsonObject, disk: Mapping[str, object], signing: SigningKey) -> JsonObject:
-    """Check a disk certificate, and return it. Raises BadArgument if it does not belong to `certificate`, and as `checked`."""
+    """Check a disk certificate, and return it. Raises BadArgument if it does not belong to `certificate`, or as `checked`."""
     found = checked(disk, signing, DISK_TYPE)
     if found["erasure"] != _named(certificate):
         raise BadArgument(
@@ -249,7 +249,7 @@ def disk_of(certificate: JsonObject, disk: Mapping[str, object], signing: Signin
 
 
 def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -> JsonObject:
-    """Return the certificate. Raises BadArgument for a wrong type, NotGenuine if the signature is wrong or it is inconsistent."""
+    """Check a certificate and return it. Raises BadArgument for a wrong type, NotGenuine for a bad signature or content."""
     if certificate.get("type") != kind:
         raise BadArgument(f"expected a certificate of type {kind}, got {certificate.get('type')}")
     signature = check_signature(certificate, signing.public_bytes)

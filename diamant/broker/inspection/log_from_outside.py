@@ -34,7 +34,7 @@ class OutsideLog:
     stretch: Stretch
     key: bytes | None = None
     at_offset: int | None = None
-    """If given, `scan` returns only the record at this offset."""
+    """If not None, `scan` returns only the record at this offset."""
     segments: list[SegmentState] = field(default_factory=list)
     cleaned_to: int = 0
     """The offset up to which the log has certainly been cleaned."""

@@ -122,10 +122,10 @@ class _Runs:
 def run_any_compaction(
     run_once: RunOnce, directory: str, examples: int, seed: int, limits: RunLimits, *, may_be_late: bool
 ) -> int:
-    """Run the command under up to `examples` schedules, then once more with its output shown, and return the exit code.
+    """Run the command under up to `examples` schedules, show the output of the last run, and return the exit code.
 
-    The last run has the smallest failing schedule, or no compaction. If it passes although an earlier run failed, or if it tested
-    nothing, the exit code is 1.
+    The last run repeats the smallest failing schedule, or has no compaction. If it passes although an earlier run failed, or if
+    it tested nothing, the exit code is 1.
     """
     runs = _Runs(run_once, directory, examples, limits)
     schedule: Schedule | None = None

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import IO
 
 TIMED_OUT, CANNOT_RUN, NOT_FOUND, SIGNALLED = 124, 126, 127, 128
-"""Exit codes: for a command that ran too long, as `timeout` returns; and, as a shell returns, for a file that cannot be run, for
-a missing file, and for a command ended by a signal, whose number is added to `SIGNALLED`."""
+"""Exit codes for a command that ran too long, a file that cannot be run, a missing file, and a command that a signal has ended,
+whose number is added to `SIGNALLED`. The command `timeout` and shells use the same codes."""
 
 GRACE_S = 10.0
 """The time between SIGTERM and SIGKILL. After a second SIGTERM, the command is killed immediately."""
@@ -41,7 +41,7 @@ def run_child(
     command cannot be started.
 
     Forwards SIGTERM and SIGHUP to the command, and SIGINT unless the terminal sends it to both processes, so the command decides
-    when to end. Ignores these signals after the command has ended, so that the caller can stop the broker in order.
+    when to end. Ignores these signals after the command has ended, so that the caller can stop the broker cleanly.
     """
     stops = 0
     has_group = limit_s is not None

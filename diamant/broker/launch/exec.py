@@ -66,7 +66,7 @@ class KeptLog:
             os.unlink(self.path)
 
     def show(self, what: str) -> None:
-        """Print to standard error what has failed, the last warnings and errors, and the path of the log, and keep the log."""
+        """Print what has failed, the last warnings and errors, and the path of the log to standard error. Keeps the log."""
         self._is_shown = True
         lines = [what, *self._problems] if self._problems else [f"{what}; the broker logged no warning and no error"]
         for line in lines:

@@ -117,7 +117,7 @@ def raise_file_limit() -> None:
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
 _LARGE_BYTES = 4 << 20
-"""The size from which memory is mapped separately: that of the buffers in which segments are searched. Requests are smaller."""
+"""Blocks of at least this size are mapped separately. Buffers for searching segments have this size; requests are smaller."""
 _ARENAS = 2
 """One arena for the loop, and one for all other threads, few of which allocate without holding the interpreter lock."""
 RETURN_S = 60.0
@@ -141,7 +141,7 @@ def limit_free_memory() -> None:
 
 
 async def keep_returning_memory(state: Callable[[], object]) -> None:
-    """Regularly return free memory to the system, also from inside arenas; glibc by itself returns only memory at their ends.
+    """Regularly return free memory inside malloc's arenas to the system. By itself, glibc returns only memory at their ends.
 
     `state` returns the object that a reset of the broker replaces. After a reset, collects garbage: otherwise, replaced objects
     would be freed only after dozens of resets, and the first object, which is frozen, never.

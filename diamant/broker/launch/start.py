@@ -106,7 +106,7 @@ LOOK_S = 0.5
 @click.option(
     "--exit-with-parent",
     is_flag=True,
-    help="Shut down in order when the parent process ends, even if it is killed. For brokers that a test runner starts.",
+    help="Shut down cleanly when the parent process ends, even if it is killed. For brokers that a test runner starts.",
 )
 @click.option(
     "--json",
@@ -142,7 +142,7 @@ def start(
     Metrics, health and /v1 are at http://127.0.0.1:9644. --set diamant.http.listen=HOST:PORT sets another address; an empty
     value turns HTTP off.
 
-    Exit codes: 0 an orderly shutdown; 1 cannot start, with the reason in one line; 2 usage.
+    Exit codes: 0 shut down cleanly; 1 cannot start, with the reason in one line; 2 usage.
     """
     # Read this first, because the parent may end, and then this process gets another parent.
     parent = os.getppid() if exit_with_parent else None

@@ -47,7 +47,7 @@ from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import scan_headers
 
 MAX_PRODUCER_PARTS = 5
-"""The maximum number of parts of an idempotent producer's batch: a broker recognizes a retry only of this many last batches."""
+"""The maximum number of parts of an idempotent producer's batch: the broker recognizes retries by this many last batches."""
 MAX_TOLD_BYTES = 16 * 1024 * 1024
 """The maximum size of the compacted segments. If they are larger, the history does not list the removed records."""
 FIRST_PRODUCER_ID = 1 << 62
@@ -205,7 +205,10 @@ class SchedulePlay:
 
 
 async def play(node: Node, schedule: Schedule) -> History:
-    """Start to execute a schedule on a broker's logs, and return the history, which then grows. Call this on the loop thread."""
+    """Start executing a schedule on a broker's logs, and return the history, to which events are added from then on.
+
+    Call this on the loop thread.
+    """
     return SchedulePlay(node, schedule).history
 
 

@@ -48,7 +48,7 @@ def find_failing(
     may_be_late: bool = True,
     is_over: Callable[[], bool] = lambda: False,
 ) -> FoundSchedule:
-    """Try up to `examples` schedules, then schedules smaller than the first failing one. Equal seeds try equal schedules.
+    """Try up to `examples` schedules, then schedules smaller than the first failing one. The same seed tries the same schedules.
 
     Without `may_be_late`, no tombstone is removed. `is_over()`: whether to stop the search for smaller schedules.
     """

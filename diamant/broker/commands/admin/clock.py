@@ -54,9 +54,9 @@ def show(asked: Asked) -> None:
 def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
     """Move the clock forward by DURATION, such as 8d or 1h30m.
 
-    Returns when everything due by then is done: segments are closed, logs cleaned, expired data removed.
+    Returns once all work that is due by then is done: segments are closed, logs cleaned, expired data removed.
 
-    Exit codes: 0 done; 1 failed, or a job failed on the way (its name is printed); 2 usage.
+    Exit codes: 0 done; 1 failed, or a job failed along the way (its name is printed); 2 usage.
     """
     moved = asked.admin.clock.advance(by_ms, sessions=sessions, timeout=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)
@@ -67,9 +67,9 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 @_SESSIONS
 @asking
 def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
-    """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone.
+    """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a time zone.
 
-    Exit codes: 0 done; 1 failed, or a job failed on the way (its name is printed); 2 usage, or a time in the past.
+    Exit codes: 0 done; 1 failed, or a job failed along the way (its name is printed); 2 usage, or a time in the past.
     """
     moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)

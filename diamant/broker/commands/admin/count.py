@@ -21,9 +21,9 @@ from diamant.words import size_text
 def count(asked: Asked, segments: bool, **fields: Any) -> None:
     """Print how many records of each kind TOPIC has, and how many transaction markers.
 
-    Without --exact, reads at most 1 GiB of records, for at most a second of processor time. For the other partitions, prints
-    lower and upper bounds taken from batch headers, which are exact right after a compaction. Aborted, undecided (part of an
-    open transaction) and keyless records, and transaction markers, which are not records, have a column only if there are any.
+    Without --exact, reads at most 1 GiB of records, for at most a second of processor time. For the partitions beyond that limit,
+    prints bounds taken from batch headers, which are exact right after a compaction. Aborted, undecided (part of an open
+    transaction) and keyless records, and transaction markers, which are not records, have a column only if there are any.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """

@@ -83,7 +83,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _print_undecided(console: Console, certificate: Mapping[str, Any]) -> None:
-    """If remaining records may match or cannot be changed, say so, with the number of the former, and suggest what to do."""
+    """Report that there are remaining records that may match or cannot be changed, and suggest what to do."""
     from diamant.cleaner.evidence.certificates.page_words import unchangeable_count, undecided_count
     from diamant.words import counted
 

@@ -150,7 +150,7 @@ def verify(
 def _ask(
     asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
 ) -> JsonObject:
-    """Have the broker verify the certificate."""
+    """Ask the broker to verify the certificate."""
     trusted = None if pinned is None else pinned.hex()
     wanted = None if key is None else key_fields(key)
     return asked.admin.verify(fields, public_key=trusted, key=wanted, **subject, **asked.waiting)

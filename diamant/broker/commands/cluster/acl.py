@@ -138,7 +138,7 @@ def remove(client: KafkaClient, answer: Answer, words: Sequence[str], force: boo
 
 
 def _texts(words: Sequence[str]) -> Sequence[str]:
-    """Return the ACLs as strings. The arguments are either the words of one ACL, or several ACLs of one argument each."""
+    """Return the ACLs as strings. The arguments are either the words of one ACL, or several ACLs, one per argument."""
     return words if any(" " in word for word in words) else [" ".join(words)]
 
 
@@ -201,7 +201,7 @@ def _of_cluster(client: KafkaClient) -> list[Acl]:
 
 
 def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after: Collection[Acl]) -> None:
-    """Raise ValueError if a change removes the last principal that may change ACLs and there is no super user, who always may."""
+    """Raise ValueError if a change removes the last principal that may change ACLs, unless a super user still can change them."""
     if not administrators(before) or administrators(after) or _super_users(client):
         return
     raise ValueError(

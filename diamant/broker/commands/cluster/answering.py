@@ -54,7 +54,7 @@ class Answer:
             yield
         except EXPECTED as error:
             self.exit_code = report(told(error), code_of(error), **{str(self._each): name})
-            # The next part must not read a late response to this one.
+            # Disconnect, because the next part must not read a late response to this one.
             self._client.close()
 
     def finish(self, *, has_failed: bool = False) -> None:

@@ -45,7 +45,7 @@ from diamant.cleaner.values.schemas import Values
 @click.option("--count", "-n", "-c", type=click.IntRange(min=0), metavar="N", help="Stop after N records.")
 @click.option("--exit", "-e", "ends", is_flag=True, help="Stop at the current end instead of waiting for more.")
 @key_options("Only records of a key")
-@click.option("--json", "-J", "as_json", is_flag=True, help="Print one JSON object per line, as `diamant latest` does.")
+@click.option("--json", "-J", "as_json", is_flag=True, help="Print one JSON object per line, like `diamant latest`.")
 @click.option(
     "--format",
     "-f",
@@ -78,8 +78,7 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, one value per line, and then new records until Ctrl-C.
 
-    Records of a transaction are printed once it is committed. (By default, Kafka's console consumer also prints uncommitted
-    records.)
+    Records of a transaction are printed once it is committed; by default, Kafka's console consumer also prints uncommitted ones.
     A tombstone is printed as null with --json, and otherwise as an empty line; -f shows a length of -1.
 
     With --schema, a schema directory or a registry, --json also prints the decoded key_json and value_json; other output formats
@@ -119,7 +118,7 @@ def consume(
             (topic, one): position for one, position in positions.items() if committed.get((topic, one)) != position
         }
         if group is not None and moved:
-            # Ctrl-C may have left a response unread, and brokers close idle connections.
+            # Reconnect: Ctrl-C may have left a response unread, and brokers close idle connections.
             client.close()
             KafkaGroup(client, group).commit(moved)
         note_problems([] if values is None else values.schemas.problems)

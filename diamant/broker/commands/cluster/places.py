@@ -27,7 +27,7 @@ def place_offsets(
     if where.startswith("@"):
         found = client.offsets(topic, numbers, parse_time_ms(where[1:]))
         return {number: ends[number] if one < 0 else one for number, one in found.items()}
-    offset_at(where, 0, 0, committed=0, name=None if before is None else topic)  # checked even without partitions
+    offset_at(where, 0, 0, committed=0, name=None if before is None else topic)  # check `where` even without partitions
     starts = client.offsets(topic, numbers, EARLIEST)
     return {
         number: offset_at(

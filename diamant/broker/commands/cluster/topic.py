@@ -46,8 +46,8 @@ def list_topics(client: KafkaClient, is_all: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the broker's.")
-@click.option("--replicas", "-r", type=click.IntRange(1, 32767), help="Default: the broker's.")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the broker's setting.")
+@click.option("--replicas", "-r", type=click.IntRange(1, 32767), help="Default: the broker's setting.")
 @config_option
 @answering()
 def create(
@@ -72,7 +72,7 @@ def create(
     fields = {"topics": [topic], "timeout_ms": _timeout_ms(client)}
     (found,) = client.controller().ask(CREATE_TOPICS, fields)["topics"]
     _check(name, found, set_to)
-    # A broker does not return the properties of the new topic if it is old, or if the user may not describe the topic.
+    # An old broker does not return the properties of the new topic. No broker does if the user may not describe the topic.
     told = {
         "partitions": (found.get("num_partitions", -1), partitions),
         "replicas": (found.get("replication_factor", -1), replicas),
@@ -145,7 +145,7 @@ def alter(
     configs: Sequence[str],
     unset: Sequence[str],
 ) -> None:
-    """Change configurations of the topic NAME, and add partitions. If either is refused, neither is changed.
+    """Change configurations of the topic NAME, and add partitions. If either change is refused, neither is made.
 
     --unset reports a configuration that is not set, and refuses one that does not exist.
 
@@ -178,7 +178,7 @@ def alter(
 
 
 def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Sequence[Fields]:
-    """Return a topic's configurations; with `keys`, only those of these names that exist. Raises KafkaRefusal on an error."""
+    """Return a topic's configurations, or only those named in `keys` that exist. Raises KafkaRefusal on an error."""
     resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": keys}
     answer = client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
     result = answer["results"][0]
@@ -188,9 +188,9 @@ def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Se
 
 
 def _parted_by_set(client: KafkaClient, name: str, unset: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the configurations that are set on the topic, and those that are not. Raises ValueError for one that does not exist.
+    """Divide `unset` into the configurations that are set on the topic and the others. Raises ValueError for an unknown name.
 
-    Brokers accept a name that does not exist, so a misspelt name would seem to be unset.
+    Brokers do not refuse unknown names, so the command would report a misspelt name as not set.
     """
     if not unset:
         return [], []

@@ -67,8 +67,8 @@ def certify(
     the erasure used. With --join, adds disk certificates to the certificate of the erasure, which then lists the replicas whose
     disks were not searched.
 
-    Exit codes: 0 values-gone or key-gone; 1 failed; 2 usage, or certificates and directories that do not belong together; 3 not
-    everything is certified: something is left, a replica is missing, or the key has been written again.
+    Exit codes: 0 the state is values-gone or key-gone; 1 failed; 2 usage, or certificates and directories that do not belong
+    together; 3 not everything is certified: something is left, a replica is missing, or the key has been written again.
     """
     from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.register import state_directory

@@ -26,11 +26,11 @@ from diamant.json_types import JsonObject
 )
 @asking
 def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
-    """Put back the configurations that the killed erasure or compaction ID left lowered on a Kafka cluster other than Diamant.
-    Without an ID, list all open work, including erasures with replicas that have not been read.
+    """Put back the configurations that a killed erasure or compaction left lowered on a Kafka cluster other than Diamant.
+    Without the ID of an erasure or compaction, list all open work, including erasures with replicas that have not been read.
 
     Values that another client has changed since then are reported and left alone. A topic that fails does not stop the others;
-    it is reported, and stays in the list. Exit codes: 0 done; 1 failed on at least one topic, or a file of the list is damaged;
+    it is reported, and stays in the list. Exit codes: 0 done; 1 failed on at least one topic, or a file in the list is damaged;
     2 usage, another cluster, or no such ID; 3 some values were left alone.
     """
     if id is None:

@@ -180,7 +180,7 @@ class _Cleaning(NamedTuple):
             tell(describe(report, is_dry_run=self.is_dry_run, is_compacted=using.config.is_compacted))
 
     def clean_all(self, settings: Sequence[str], mode: str, *, as_json: bool) -> None:
-        """Clean each compacted partition of a log directory, and print its outcome. Exits with 1 if one has failed."""
+        """Clean each compacted partition of a log directory, and print its outcome. Exits with code 1 if any has failed."""
         found = partitions_by_size(self.env, self.log_directory)
         hint = "name the directories of partitions"
         known = DirectorySettings(self.env, self.log_directory, settings, mode, topics=(), hint=hint)

@@ -181,7 +181,7 @@ def _fields(item: Item, values: Values) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Convert a value of a metadata record for JSON."""
+    """Convert a value in a metadata record to a value for JSON."""
     if isinstance(value, bytes):
         return bytes_json(value)
     if isinstance(value, UUID):

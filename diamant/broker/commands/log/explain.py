@@ -138,7 +138,7 @@ def _check_usage(settings: tuple[str, ...], mode: str | None, key: bytes | None,
 
 
 def _without_changes(fields: JsonObject) -> JsonObject:
-    """Remove the suggested changes that would remove records now, because they need a running broker."""
+    """Omit the suggestions for removing records now, because they need a running broker."""
     for one in (fields, *fields["records"]):
         one["change"] = None
     return fields

@@ -29,7 +29,7 @@ from diamant.storage.env.env import RealEnv
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @key_options("Find the records with a key")
 @click.option("--pattern", metavar="REGEX", help="Find records whose key, value or header matches.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each match.")
+@click.option("--json", "as_json", is_flag=True, help="Print each match as one line of JSON.")
 def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: bool) -> None:
     """Print the positions of matching records in DIRECTORY, a log directory or a partition directory.
 

@@ -73,7 +73,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
 
 
 def _strips(env: Env, opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> list[DrawnPartition]:
-    """Return partitions to draw: small ones by segment, unless they have aborted or undecided records or problems."""
+    """Return the partitions to draw: small ones by segment, unless they have aborted or undecided records or problems."""
     stats = {(one.topic, one.partition): one for topic in topics for one in topic.partitions}
     found, left = [], STRIP_BYTES
     for partition in opened.partitions:

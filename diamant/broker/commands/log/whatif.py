@@ -109,7 +109,7 @@ MIB = 1024 * 1024
 MAX_COMBINATIONS = 64
 
 LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
-"""Settings that determine segments. If one is given, a forecast rolls all segments again, as if it had always been in force."""
+"""Settings that determine segments. If one is given, a forecast rolls all segments as if the setting had always been in force."""
 
 WAITING = {
     WAITS_FOR_POLICY: "the topic is not compacted",
@@ -185,9 +185,9 @@ def whatif(
     Tries every combination of the given values, up to 64 combinations. The given settings override the topic's configuration in
     the directory's metadata (without metadata: cleanup.policy=compact and Kafka's defaults).
 
-    The forecast assumes that from now on nothing is written and no transaction ends, and that a broker with these settings starts
-    each cleaning round as early as they allow. With segment.bytes, segment.ms or segment.index.bytes, segments are rolled as if
-    the setting had always been in force; records already removed stay removed. All other settings apply from now on.
+    The forecast assumes that from now on nothing is written and no transaction ends, and that a broker starts each cleaning round
+    as early as these settings allow. With segment.bytes, segment.ms or segment.index.bytes, segments are rolled as if the setting
+    had always been in force; records already removed stay removed. All other settings apply from now on.
 
     DIRECTORY is not changed. The rounds write up to twice the size of the largest partition to the temporary directory (TMPDIR).
 
@@ -255,7 +255,7 @@ class WhatIfRequest:
         self.mode = chosen_mode(env, log_directory, given)
 
     def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
-        """Return the scenarios for a topic. `configs`: of all topics; None if unknown. An invalid scenario ends the command."""
+        """Return the scenarios for a topic; an invalid one ends the command. `configs`: of all topics, or None if unknown."""
         topic_config = None if configs is None else configs.get(topic)
         try:
             return [self._scenario(topic_config, combination) for combination in self.combinations]
@@ -343,7 +343,7 @@ def _forecasts(
 
 
 class _Share:
-    """A forecast's share of the progress bar, which is an estimate, because the amount to read is not known in advance."""
+    """A forecast's share of the progress bar. It is an estimate, because the amount to read is not known in advance."""
 
     def __init__(self, bar: LiveProgress) -> None:
         self._bar = bar
@@ -480,7 +480,7 @@ def _event_text(event: Event) -> str:
 
 
 def after_text(time_ms: int | None, now_ms: int) -> str:
-    """Return a time relative to `now_ms`: `now`, `+90ms`, `+2h 5m`, `-3d 4h`; `-` for never."""
+    """Format a time relative to `now_ms`: `now`, `+90ms`, `+2h 5m`, `-3d 4h`; `-` for never."""
     if time_ms is None:
         return "-"
     return f"{'+' * (time_ms > now_ms)}{duration_text(time_ms - now_ms)}" if time_ms != now_ms else "now"

@@ -78,7 +78,7 @@ def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> 
 @asking
 def check(people: Mapping[str, Any], records: int, fides: str | None, registry: str | None, asked: Asked) -> None:
     """Check a map of people against the topics. Reports topics that are missing in the map, fields that no record has,
-    identifiers that no topic of the map can find, and retention that does not match the periods for which the map keeps records.
+    identifiers to which no other identifier leads, and topic retention that does not match how long the map keeps records.
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or an invalid map; 3 something was found.
     """

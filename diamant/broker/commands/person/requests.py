@@ -43,7 +43,7 @@ def requests(*, is_open: bool, asked: Asked) -> None:
 @click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now.")
 @asking
 def receive(identifiers: Sequence[tuple[str, str]], asked: Asked, **fields: Any) -> None:
-    """Register a request of the person identified by NAME=VALUE. It is due in a month; `diamant person forget` continues it."""
+    """Register a request from the person identified by NAME=VALUE. It is due in a month; `diamant person forget` continues it."""
     _show(asked, asked.admin.person.receive(by_name(identifiers), **fields, timeout=asked.timeout_s))
 
 

@@ -1,4 +1,4 @@
-"""The settings of the topics in a log directory, from its metadata log and from --set. They also say which are compacted."""
+"""The settings of the compacted topics in a log directory, from its metadata log and from --set."""
 
 from __future__ import annotations
 

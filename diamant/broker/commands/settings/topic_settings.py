@@ -41,7 +41,7 @@ def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
 
 
 def assumed_line(opened: OpenLogDirectory, configs: TopicConfigs | None, settings: Sequence[str]) -> str:
-    """Return a line that tells for which topics a cleanup.policy is assumed; empty if there are none."""
+    """Return a line that names the topics for which a cleanup.policy is assumed; empty if there are none."""
     topics = {one.topic for one in opened.partitions} - {*(configs or ())}
     if CLEANUP_POLICY in names_set(settings) or not topics:
         return ""

@@ -43,8 +43,8 @@ def audit(
 ) -> None:
     """List compacted topics below PATH... that keep superseded values for too long, or have keys left in former partitions.
 
-    Ages are measured by record timestamps. Policies and lags come from the metadata log of each directory. Without one, every
-    topic is audited.
+    Ages are measured by record timestamps. Policies and lags come from the metadata log of each directory. Without a metadata
+    log, every topic is audited.
 
     Exit codes: 0 all is well; 1 failed; 2 usage; 3 a topic is late or has stranded keys.
     """

@@ -56,7 +56,7 @@ class Asked:
 
     @property
     def waiting(self) -> Mapping[str, Any]:
-        """The arguments of a call that may take long: its timeout and its progress listener."""
+        """The arguments of a call that may take a long time: its timeout and its progress listener."""
         return {"timeout": self.timeout_s, "on_progress": self.on_progress}
 
     def check_ready(self) -> None:
@@ -101,7 +101,7 @@ class Asked:
         self._progress.show(progress_text(progress))
 
     def end_progress(self) -> None:
-        """Clear the progress line before other output. The next progress shows it again."""
+        """Clear the progress line before other output. The next `on_progress` shows it again."""
         self._progress.hide()
 
 

@@ -23,7 +23,7 @@ MAX_PEOPLE_BYTES = 2 * 1024 * 1024
 
 
 def key_options(what: str) -> Callable[[F], F]:
-    """Add the key options to a command, which gets `key`: bytes, or None if no option is given. `what` is the help of `--key`."""
+    """Add the key options to a command, which gets `key`: bytes, or None if no option is given. `what`: the key's purpose."""
 
     def decorate(command: F) -> F:
         @functools.wraps(command)

@@ -226,7 +226,7 @@ def one_line_errors() -> Iterator[None]:
 
 @contextmanager
 def going_on(asked: Asked, *, is_named: bool = False) -> Iterator[None]:
-    """If the broker stops during the block, report that the work continues when it starts again, and how to list such work.
+    """If the broker stops during the block, report that its work continues after the next start, and how to list such work.
 
     `is_named`: the user named the work by its ID; if the broker does not know the ID, the error also says how to list work.
     """

@@ -67,7 +67,7 @@ def of_fields(found: Mapping[str, Any]) -> list[DrawnPartition]:
 
 
 def draw(console: Console, partitions: Sequence[DrawnPartition], scale: int | None = None) -> None:
-    """Print the largest partitions to one scale, and a legend. `scale`: the least number of bytes that fills the width."""
+    """Print the largest partitions to one scale, and a legend. `scale`: the width represents at least this many bytes."""
     shown = [one for one in partitions if one.size]
     kept = set(sorted(range(len(shown)), key=lambda at: -shown[at].size)[:MAX_STRIPS])
     left, shown = len(shown) - len(kept), [one for at, one in enumerate(shown) if at in kept]

@@ -133,7 +133,7 @@ def slow(broker: int, by_ms: int, asked: Asked) -> None:
 @click.argument("offset", type=click.IntRange(min=0))
 @asking
 def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
-    """Make broker ID the leader of a partition, after removing the batch that contains OFFSET and all later batches.
+    """Make broker ID the leader of a partition, and remove the batch that contains OFFSET and all later batches from the log.
 
     Like Kafka, removes whole batches, so records before OFFSET in the same batch are lost, too. Prints the new end of the log and
     the number of lost records.
