@@ -82,9 +82,7 @@ LOOK_S = 0.5
     metavar="N",
     help="Run N brokers on one directory, on the port of --listen and the ports after it, to test how clients follow leaders.",
 )
-@click.option(
-    "--ports", metavar="PORT,PORT,...", help="The ports of --brokers. Default: the port of --listen and those after it."
-)
+@click.option("--ports", metavar="PORT,PORT,...", help="The ports of --brokers. Default: from the port of --listen up.")
 @click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
@@ -93,8 +91,7 @@ LOOK_S = 0.5
 @click.option(
     "--release-version",
     type=click.Choice([*RELEASES]),
-    help="The Kafka release for which to format a new data directory; older releases cannot open it. "
-    f"Default: {DEFAULT_RELEASE}.",
+    help=f"The Kafka release to format a new data directory for; older releases cannot open it. Default: {DEFAULT_RELEASE}.",
 )
 @click.option(
     "--log-level",

@@ -71,9 +71,7 @@ def produce(
     Exit codes: 0 done; 1 failed; 2 usage, an unreadable line, or no such topic; 130 Ctrl-C.
     """
     if as_json and (key_delimiter is not None or key is not None or is_null):
-        raise ValueError(
-            "--json excludes --key, --key-delimiter and --null, because the lines have their own keys and nulls"
-        )
+        raise ValueError("--json excludes --key, --key-delimiter and --null: the lines have their own keys and nulls")
     if key_delimiter is not None and (not key_delimiter or key is not None):
         raise ValueError("--key-delimiter: expected a non-empty string, and no --key")
     delimiter = None if key_delimiter is None else key_delimiter.encode(errors="surrogateescape")

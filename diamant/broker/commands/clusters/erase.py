@@ -62,9 +62,7 @@ def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject],
 
     def show(console: Console) -> None:
         show_report(console, found)
-        for name, reason in [*found["missing"].items()][
-            1:
-        ]:  # The first line of the report already has the first reason.
+        for name, reason in [*found["missing"].items()][1:]:  # The report begins with the first reason.
             console.print(f"{name}: {reason}", style="red", markup=False, soft_wrap=True)
         print_not_as_before(console, asked, found, found["work_id"])
 

@@ -34,9 +34,7 @@ _OPTIONS = (
         is_flag=True,
         help="Also remove the tombstones now, before their delete horizon, if all groups have read them.",
     ),
-    click.option(
-        "--confirm-groups-behind", is_flag=True, help="Apply --now even if groups have not read the tombstones."
-    ),
+    click.option("--confirm-groups-behind", is_flag=True, help="Apply --now even if groups have unread tombstones."),
 )
 
 

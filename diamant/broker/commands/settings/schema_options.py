@@ -29,9 +29,7 @@ def schema_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         if registry is None and (registry_user or registry_token_file or registry_ca):
-            raise click.UsageError(
-                "expected --registry URL with --registry-user, --registry-token-file or --registry-ca"
-            )
+            raise click.UsageError("expected --registry URL with its user, token or CA")
         try:
             address = registry and registry_address(registry, registry_user, registry_token_file, registry_ca)
         except ValueError as error:
@@ -49,11 +47,7 @@ def schema_options(command: F) -> F:
                 "all values of orders.",
             ),
             click.option("--registry", metavar="URL", help="A schema registry with Confluent's REST API."),
-            click.option(
-                "--registry-user",
-                metavar="NAME:PASSWORD-FILE",
-                help="The login for the registry (basic authentication).",
-            ),
+            click.option("--registry-user", metavar="NAME:PASSWORD-FILE", help="The registry's basic-auth login."),
             click.option(
                 "--registry-token-file",
                 type=click.Path(exists=True, dir_okay=False),

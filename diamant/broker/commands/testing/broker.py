@@ -68,9 +68,7 @@ def down(broker: int, hard: bool, asked: Asked) -> None:
 
 @broker.command()
 @_ID
-@click.option(
-    "--lag", "lag_ms", type=duration, default=0, help="Delay until the broker's replicas are in sync, such as 30s."
-)
+@click.option("--lag", "lag_ms", type=duration, default=0, help="How long replicas stay out of sync, such as 30s.")
 @asking
 def up(broker: int, lag_ms: int, asked: Asked) -> None:
     """Bring broker ID back, on its port."""
