@@ -1,1 +1,1 @@
-"""The handlers of Kafka's APIs, by family. A handler's docstring lists all known deviations from Kafka."""
+"""Handlers for Kafka's APIs, grouped by family. Each handler's docstring lists all known deviations from Kafka."""

@@ -1,1 +1,1 @@
-"""Handlers of the cluster and its features."""
+"""Handlers for the cluster and its features."""

@@ -1,10 +1,10 @@
 """ApiVersions (key 18), versions 0 to 5: the served APIs and versions, computed from the handler table.
 
-Behaviour: answered on any connection at any time, from a cache. The dispatcher answers unknown versions
-(KIP-511). Versions: 3 adds features (KIP-584); up to 3, features whose lowest level is 0 are omitted, as older Java
-clients fail on them (KAFKA-17011). From 3 on, the client sends its software's name and version (KIP-511); if one is invalid,
-the answer is INVALID_REQUEST with empty lists. 5 names the cluster and the node that the client means (KIP-1242): one without the
-other is INVALID_REQUEST, too; another cluster or node is REBOOTSTRAP_REQUIRED.
+Behaviour: answered on any connection at any time, from a cache. The dispatcher answers requests with an unknown version
+(KIP-511). Versions: 3 adds features (KIP-584); before 4, features whose lowest level is 0 are omitted, as older Java
+clients fail on them (KAFKA-17011). From 3 on, the client sends its software's name and version (KIP-511); if either is invalid,
+the answer is INVALID_REQUEST with empty lists. 5 lets the client name the cluster and the node that it wants to reach (KIP-1242):
+if it names only one of the two, the answer is INVALID_REQUEST; if either is wrong, REBOOTSTRAP_REQUIRED.
 
 Source: KafkaApis.handleApiVersionsRequest, ApiVersionsRequest.isValid, ApiVersionsResponse.
 """
@@ -39,10 +39,10 @@ KEY = 18
 FIRST_WITH_ZERO_MINIMUM = 4
 NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""The name or version of a client's software. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
+"""The pattern for the name and the version of a client's software. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
 
 _IMPLEMENTED_FEATURES = (METADATA_VERSION, GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION)
-"""The features that answers list."""
+"""The features that responses list."""
 
 
 def handle(
@@ -52,7 +52,7 @@ def handle(
     context: RequestContext,
     request: ApiVersionsRequest,
 ) -> Answer:
-    """Answer from the cache. `answers`: the cache, by version; a change of features clears it."""
+    """Answer from the cache. `answers`: the cached responses, by version; UpdateFeatures clears them."""
     version = context.api_version
     name = getattr(request, "client_software_name", None)
     if name is not None:
@@ -70,7 +70,7 @@ def handle(
 
 
 def _misrouted(here: tuple[str, int], cluster_id: str | None, node_id: int) -> ErrorCode:
-    """Return the error for a client that means another cluster or node, or names only one of the two; else NONE."""
+    """Return the error for a client that names another cluster or node, or only one of the two ids; otherwise NONE."""
     if (cluster_id is None) != (node_id == NO_NODE):
         return ErrorCode.INVALID_REQUEST
     is_here = cluster_id is None or (cluster_id, node_id) == here
@@ -93,7 +93,7 @@ def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -
                 for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in _IMPLEMENTED_FEATURES)
                 if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
             ],
-            # Clients adopt features whose epoch is higher than the one that they know. Kafka uses this offset, too.
+            # Clients adopt features only if the epoch is higher than the one they know. Kafka also uses its log's last offset.
             "finalized_features_epoch": metadata.end_offset - 1,
             "finalized_features": [
                 {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}

@@ -67,6 +67,6 @@ def _brokers(node: Node, context: RequestContext, has_fenced: bool) -> list[dict
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the operations on the cluster that the client may perform; 0 if the client may not describe the cluster."""
+    """Return a bit field of the cluster operations that the client may perform; 0 if it may not describe the cluster."""
     may_describe = context.access.allows(permissions.DESCRIBE_CLUSTER)
     return context.access.operations(ResourceType.CLUSTER) if may_describe else 0

@@ -1,8 +1,9 @@
-"""DescribeQuorum (key 55), versions 0 to 2: a quorum of one, this node, with its complete log; other brokers observe it.
+"""DescribeQuorum (key 55), versions 0 to 2: the metadata quorum, in which this node is the only voter.
 
-Behaviour: the only partition is `__cluster_metadata-0`; the high watermark is the end of the durable log.
-Versions: 1 adds times (KIP-836), 2 directories, endpoints and messages (KIP-853).
-Deviations: the endpoint is the one with which the directory was formatted. No socket listens there, as there are no
+Behaviour: the only partition is `__cluster_metadata-0`; the high watermark is the end of the durable log. Other brokers of this
+process are observers that have fetched the whole log. Versions: 1 adds times (KIP-836), 2 directory ids, endpoints and messages
+(KIP-853).
+Deviations: the voter's endpoint is the one set when the directory was formatted. No socket listens there, as there are no
 other voters.
 
 Source: KafkaRaftClient.handleDescribeQuorumRequest, LeaderState.describeQuorum (KIP-595).

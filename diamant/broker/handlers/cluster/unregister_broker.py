@@ -1,7 +1,7 @@
 """UnregisterBroker (key 64), version 0: remove the registration of a broker that does not belong to this process.
 
-Deviations: a Kafka node unregisters itself if requested, and stays fenced until its next start; here the answer is
-INVALID_REQUEST.
+Deviations: a broker of this process is not unregistered (INVALID_REQUEST). Kafka would unregister it; it would then stay
+fenced until its next start.
 
 Source: QuorumController.unregisterBroker, ClusterControlManager.
 """

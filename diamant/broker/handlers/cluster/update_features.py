@@ -1,10 +1,10 @@
 """UpdateFeatures (key 57), versions 0 to 2: finalize levels of features (KIP-584, KIP-778).
 
-Behaviour: all or nothing; present levels are accepted without effect. After the answer, ApiVersions reports the new levels
-under a higher epoch.
-Versions: 0 has "allow downgrade", 1 the type of upgrade and validate_only; up to 1, the results per feature are empty, as
-the error is at the top level.
-The level of streams.version is kept for a Kafka that opens the directory.
+Behaviour: the updates take effect all together or not at all; setting a level that is already finalized has no effect. After the
+response, ApiVersions reports the new levels with a higher epoch.
+Versions: 1 replaces allow_downgrade by the type of upgrade, and adds validate_only; 2 drops the results per feature, which are
+always empty here, as an error applies to the whole request.
+The level of streams.version is stored only for a Kafka that opens the directory later.
 Deviation: kraft.version cannot be raised.
 
 Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported,
@@ -34,7 +34,7 @@ _FIRST_WITH_TYPE = 1
 async def answer(
     node: Node, answers: dict[int, bytes], context: RequestContext, request: UpdateFeaturesRequest
 ) -> ResponseFields:
-    """Update features. `answers`: the cache of ApiVersions, which is then cleared."""
+    """Update features. `answers`: the cached responses of ApiVersions, cleared after a change."""
     version = context.api_version
     try:
         wanted: dict[str, tuple[int, int]] = {}
@@ -129,7 +129,7 @@ def _check_dependency(name: str, level: int, metadata_version: int) -> None:
 
 
 def _cluster_wide_minimum(node: Node) -> list[MetadataRecord]:
-    """Return the records that make min.insync.replicas a setting of the cluster, as eligible leader replicas require."""
+    """Return the records that eligible leader replicas require: min.insync.replicas set for the cluster, but for no broker."""
     configs = node.metadata.image.configs
     records: list[MetadataRecord] = []
     if features.MIN_INSYNC_REPLICAS not in configs.get((BROKER_RESOURCE, ""), {}):

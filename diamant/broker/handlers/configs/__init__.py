@@ -1,1 +1,1 @@
-"""Handlers of configurations and quotas."""
+"""Handlers for configurations and quotas."""

@@ -1,4 +1,4 @@
-"""Changes of all configurations of a resource, or of some."""
+"""AlterConfigs and IncrementalAlterConfigs: replace all configurations of a resource, or change some of them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 async def alter(node: Node, context: RequestContext, request: AlterConfigsRequest) -> ResponseFields:
-    """AlterConfigs (key 33), versions 0 to 2: replace the whole set of a resource's configurations.
+    """AlterConfigs (key 33), versions 0 to 2: replace all configurations of a resource.
 
-    Behaviour: configurations that the request omits return to their defaults. Changes are in effect before the answer. Only
-    IncrementalAlterConfigs can change loggers.
-    Deviations: Diamant's own entries of DescribeConfigs, about topics and the clock, are ignored if their values are unchanged.
-    Commands are refused, since this request would also reset all other configurations. Clients should use
+    Behaviour: configurations that the request omits return to their defaults. Changes take effect before the response is sent.
+    Loggers can be changed only with IncrementalAlterConfigs.
+    Deviations: read-only entries that Diamant adds to DescribeConfigs of a topic are ignored, as are unchanged entries of the
+    clock. Commands are refused, since this request would also reset all other configurations. Clients should use
     IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this request.
 
     Source: ConfigurationControlManager.legacyAlterConfigs.
@@ -62,7 +62,7 @@ async def alter(node: Node, context: RequestContext, request: AlterConfigsReques
 
 
 async def _settled(node: Node, resources: Iterable[Any]) -> Counter[tuple[int, str]]:
-    """Wait until no topic of the resources is being created; return how often each resource is named."""
+    """Wait while a topic among the resources is being created; return how often the request names each resource."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     await node.topics.settled(name for _, name in counts)
     return counts
@@ -89,7 +89,7 @@ def _replace(node: Node, resource: Any, validate_only: bool, broker_id: int) -> 
     check_resource(node, resource.resource_type, resource.resource_name, broker_id)
     changes: dict[str, str | None] = dict.fromkeys(stored_configs(node, resource.resource_type, resource.resource_name))
     changes.update((config.name, config.value) for config in resource.configs)
-    # Clients that replace one value send back all described entries, so Diamant's own entries are ignored.
+    # To change one value, clients send back every entry of DescribeConfigs, so Diamant's own entries are ignored.
     if resource.resource_type == TOPIC_RESOURCE:
         refuse_command(changes.get(COMPACT))
         changes = {name: value for name, value in changes.items() if name not in ROWS}
@@ -106,11 +106,12 @@ async def alter_incrementally(
     context: RequestContext,
     request: IncrementalAlterConfigsRequest,
 ) -> ResponseFields:
-    """IncrementalAlterConfigs (key 44), versions 0 to 1: change single configurations (KIP-339).
+    """IncrementalAlterConfigs (key 44), versions 0 to 1: change individual configurations (KIP-339).
 
-    Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect before the answer.
+    Behaviour: a resource's changes take effect all together or not at all, before the response is sent. A request may name each
+    configuration of a resource only once.
     Deviations: two entries are commands, not configurations. `diamant.compact=now` on a topic (`compact_by_config.py`) compacts
-    it before the answer, after the other changes of the request. `diamant.clock.advance.ms` on the broker
+    the topic after the request's other changes, before the response. `diamant.clock.advance.ms` on the broker
     (`handlers/configs/clock_by_config.py`) moves a manual clock.
 
     Source: ConfigurationControlManager.incrementalAlterConfigs.

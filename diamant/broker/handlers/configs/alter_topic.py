@@ -1,4 +1,4 @@
-"""Changes of a topic's configurations by people: as over Kafka's protocol, but with an error if a name must be a mistake."""
+"""Changes to a topic's configurations other than over Kafka's protocol: by the same rules, but stricter about unknown names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diamant.protocol.kraft.records import TOPIC_RESOURCE
 async def alter_configs(
     node: Node, explaining: ExplainOperation, request: AlterConfigsRequest, _: Progress
 ) -> Mapping[str, Any]:
-    """Change configurations of a topic, all or none. Raises BadArgument, NotFound."""
+    """Change a topic's configurations, all or none of them. Raises BadArgument, NotFound."""
     topic = request.topic
     await node.topics.settled([topic])
     explaining.logs(topic, None)
@@ -33,16 +33,16 @@ async def alter_configs(
 def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, validate_only: bool) -> bool:
     """Set configurations of a topic (null resets one), or only validate the changes. Return whether anything was changed.
 
-    Raises OperationError. Resetting an unknown name is an error here, but not over Kafka's protocol, as in Kafka.
+    Raises OperationError. Resetting an unknown name is an error here; over Kafka's protocol it is accepted, as in Kafka.
     """
     before = {**stored_configs(node, TOPIC_RESOURCE, topic)}
     for name, value in changes.items():
         if value is not None and not isinstance(value, str):
-            raise BadArgument(f"set: {name[:100]}: expected a text or null, got {type(value).__name__}")
+            raise BadArgument(f"set: {name[:100]}: expected a string or null, got {type(value).__name__}")
         if name in ROWS:
             raise BadArgument(f"{name} is not a stored configuration")
         if value is None and name not in before and name not in TOPIC_CONFIGS:
-            raise BadArgument(f"set: there is no configuration {name[:100]!r} of topics")
+            raise BadArgument(f"set: topics have no configuration {name[:100]!r}")
     try:
         check_resource(node, TOPIC_RESOURCE, topic, node.config.node_id)
         change_configs(node, TOPIC_RESOURCE, topic, changes, validate_only=validate_only)

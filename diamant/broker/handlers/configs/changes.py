@@ -1,18 +1,18 @@
-"""Configurations over the wire: the resources, their allowed values, the effects of a change.
+"""Configurations over Kafka's protocol: the resources, the values that they accept, and the effects of changes.
 
-| resource | name | where its configurations are |
+| resource | name | defined in |
 |---|---|---|
 | topic | an existing topic | `topic_values.py` |
-| broker | our id, or "" for all brokers | `broker_config.py` |
-| broker logger | our id | `logger_levels.py`; not kept |
+| broker | the broker's id, or "" for all brokers | `broker_config.py` |
+| broker logger | the broker's id | `logger_levels.py`; changes last until the broker stops |
 | client metrics | any | `client_metrics_table.py` |
 | group | any | `group_table.py` |
 
 All configurations except those of loggers are stored in the metadata log. In Kafka, broker and controller both check a change,
 with slightly different messages; here both checks are made, one after the other.
 
-Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper; for checks of a
-broker's configuration as a whole DynamicBrokerConfig, SocketServer and LogCleaner.validateReconfiguration.
+Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper. The checks of a broker's
+configuration as a whole are from DynamicBrokerConfig, SocketServer and LogCleaner.validateReconfiguration.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
 )
-"""Kafka's text for INVALID_REQUEST without a reason."""
+"""Kafka's message for an INVALID_REQUEST without a specific reason."""
 
 _CLEANER = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size")
 _INTERVAL = "group.consumer.assignment.interval.ms"
@@ -115,9 +115,10 @@ def describe_configs(
 
 
 def _http_address(node: Node) -> DescribedConfig:
-    """Return the entry with the address of the HTTP port, which serves operations beyond Kafka's protocol; empty if HTTP is off.
+    """Return the entry with the address of the HTTP port; its value is empty if HTTP is off.
 
-    If the address has no host, clients use the host at which they reached the broker.
+    HTTP serves operations that Kafka's protocol lacks. If the address has no host, clients use the host at which they reached
+    the broker.
     """
     bound = node.addresses.http_bound
     value = ""
@@ -144,7 +145,7 @@ def _check_described_broker(broker_id: int, resource_name: str, expectation: str
 
 
 def _advertised(node: Node, connection: ConnectionInfo) -> str:
-    """Return the addresses of the client's broker, as the client is told."""
+    """Return the addresses that the client's broker advertises to the client, in the form of `advertised.listeners`."""
     host, number = connection.advertised_host, node.broker_id(connection) - node.config.node_id
     listeners = [one for one in node.config.advertised(node.addresses.kafka) if one.broker == number]
     return ",".join(str(listener if listener.host else listener._replace(host=host)) for listener in listeners)
@@ -154,7 +155,7 @@ def _advertised(node: Node, connection: ConnectionInfo) -> str:
 
 
 def check_resource(node: Node, resource_type: int, resource_name: str, broker_id: int) -> None:
-    """Check that a resource's configurations can be changed at a broker. Raises KafkaError if the resource does not exist."""
+    """Check that a resource exists and that broker `broker_id` may change its configurations. Raises KafkaError."""
     check_text("the name of the resource", resource_name)
     if resource_type == records.TOPIC_RESOURCE:
         check_name(resource_name)
@@ -194,9 +195,9 @@ def _integer(text: str) -> int | None:
 def change_configs(
     node: Node, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
-    """Validate the configurations after `changes` (None removes one); unless `validate_only`, append and apply the changes.
+    """Validate the result of `changes` (None removes a configuration); unless `validate_only`, log and apply the changes.
 
-    The resource has passed `check_resource`. Changes take effect at once; call `broker.topics.sync()` before answering.
+    Call `check_resource` first. Changes take effect immediately; call `node.topics.sync()` before sending the response.
     Raises KafkaError.
     """
     if resource_type == records.BROKER_LOGGER_RESOURCE:
@@ -251,9 +252,10 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
-    """With eligible leader replicas (a directory of Kafka 4.1 or later), refuse a broker's minimum and removing the cluster's.
+    """Refuse to change a broker's own minimum or to remove the cluster's while eligible leader replicas are enabled.
 
-    Raises KafkaError. Source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
+    Kafka 4.1 and later enable them in new directories. Raises KafkaError, with the message and code of Kafka 4.3.1. Source:
+    ConfigurationControlManager.validateAlterConfig.
     """
     if MIN_INSYNC_REPLICAS not in effective or not node.metadata.image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
         return
@@ -315,9 +317,7 @@ def _check_place(resource_name: str, key: str) -> None:
 
 
 def _check_outcome(present: BrokerConfig, outcome: BrokerConfig) -> None:
-    """Raise ConfigError if a broker must not change from `present` to `outcome`, as in Kafka, or if `outcome` keeps every client
-    out, so that no one could undo the change over Kafka's protocol.
-    """
+    """Refuse a change that Kafka refuses, or that locks out all clients, so that none could undo it. Raises ConfigError."""
     if any(present[name] != outcome[name] for name in _CLEANER):
         _check_cleaner(present.log_cleaner_threads, outcome)
     if present[_INTERVAL] != outcome[_INTERVAL]:
@@ -345,7 +345,7 @@ def _check_interval(outcome: BrokerConfig) -> None:
 
 
 def _check_this_machine(outcome: BrokerConfig) -> None:
-    """Check that clients on this machine may connect to a broker that only they can reach. Raises ConfigError."""
+    """Check that a broker with only loopback listeners still admits clients from this machine. Raises ConfigError."""
     if all(listener.is_loopback for listener in outcome.listeners):
         for host, count in ip_overrides_of(str(outcome[_OVERRIDES])).items():
             if not count and host in _LOOPBACK:

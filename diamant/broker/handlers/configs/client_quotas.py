@@ -1,4 +1,4 @@
-"""Client quotas (KIP-546): the limits of users, client ids and addresses, described and changed."""
+"""Requests that describe and change client quotas (KIP-546): the limits of users, client ids and addresses."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ async def alter(
     """AlterClientQuotas (key 49), versions 0 to 1: set and remove limits for users, client ids and addresses (KIP-546).
 
     Behaviour: each entity is changed separately; removing a missing limit is not an error.
-    Deviations: an entity that is named twice is not changed; Kafka answers the same error but applies its first change.
-    NaN is not a valid limit.
+    Deviations: an entity that the request names twice is not changed; Kafka returns the same error but applies the first change.
+    NaN is refused as a limit.
 
     Source: ClientQuotaControlManager.alterClientQuotas.
     """
@@ -160,7 +160,7 @@ async def alter(
 
 
 def _entity(parts: Any) -> Entity:
-    """Return an entity of a request. If a type is repeated, its last name counts, as in AlterClientQuotasRequest.entries."""
+    """Return the entity of an entry. If a type is repeated, its last name counts, as in AlterClientQuotasRequest.entries."""
     names = {part.entity_type: part.entity_name for part in parts}
     return in_parts_order([QuotaEntity(*part) for part in names.items()])
 

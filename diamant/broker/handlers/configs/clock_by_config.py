@@ -1,14 +1,14 @@
-"""`diamant.clock.advance.ms` in IncrementalAlterConfigs of the broker: move the manual clock, wait, answer with an error code.
+"""The command `diamant.clock.advance.ms` in IncrementalAlterConfigs of the broker: moves the manual clock and waits for due work.
 
-It serves applications that have only Kafka's admin client. Like `diamant.compact` of topics (`compact_by_config.py`), it is a
+It is for applications that have only Kafka's admin client. Like `diamant.compact` of topics (`compact_by_config.py`), it is a
 command and is never stored. The value is in milliseconds, or a duration such as `8d`. The wait ends after
 `diamant.compact.wait.max.ms`, before clients time out. DescribeConfigs of a broker with a manual clock shows the clock's time as
 `diamant.clock.now.ms`.
 
 | error | when |
 |---|---|
-| INVALID_CONFIG | the clock is the system's; the value is not a duration, or leads beyond the year 9999; APPEND and SUBTRACT |
-| REQUEST_TIMED_OUT | due work is not done yet; set the value 0 to continue waiting |
+| INVALID_CONFIG | system clock; APPEND or SUBTRACT; a value that is not a duration, is negative, or leads beyond the year 9999 |
+| REQUEST_TIMED_OUT | some due work is not done yet; set the value to 0 to continue waiting |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = frozenset((ADVANCE, NOW))
 
 
 def checked_ms(clock: Clock, text: str | None) -> int:
-    """Return the duration by which to move the clock. Raises KafkaError if it cannot be moved."""
+    """Return the milliseconds in `text`. Raises KafkaError if it is not a valid duration or the clock cannot be moved."""
     if not isinstance(clock, SettableClock):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -48,14 +48,14 @@ def checked_ms(clock: Clock, text: str | None) -> int:
 
 
 def refuse_command(clock: Clock, changes: Mapping[str, str | None]) -> None:
-    """Refuse the clock's entries in AlterConfigs unless they repeat the present values. Raises KafkaError(INVALID_CONFIG)."""
+    """Refuse new values for the clock's entries in AlterConfigs. Raises KafkaError(INVALID_CONFIG)."""
     shown = {config.name: config.value for config in described(clock)}
     for name in NAMES & changes.keys():
         if changes[name] is not None and changes[name] != shown.get(name):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{name}={changes[name]}: only IncrementalAlterConfigs with {ADVANCE} moves the clock. AlterConfigs sets all "
-                "configurations of the broker, and nothing was changed",
+                f"{name}={changes[name]}: only IncrementalAlterConfigs with {ADVANCE} moves the clock. Nothing was changed, "
+                "since AlterConfigs replaces all configurations of the broker",
             )
 
 

@@ -2,7 +2,8 @@
 with their sources.
 
 Versions: 3 adds types and documentation (KIP-569).
-Deviations: compacted topics have further, read-only entries, which `diamant.describe=false` hides (`topic_figures.py`).
+Deviations: compacted topics have additional read-only entries; `diamant.describe=false` hides them (`topic_figures.py`). The
+broker has additional entries for its HTTP address and its manual clock.
 
 Source: ConfigHelper.describeConfigs.
 """
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 
 KEY = 32
 MAX_AT_ONCE = 8
-"""The most resources that are described in one turn of the loop. Each takes up to three milliseconds."""
+"""How many resources are described in one turn of the loop, at most. Each takes up to three milliseconds."""
 MAX_JOINED_BYTES = 1 << 20
-"""The largest answer that is joined, so that metrics count its error codes. Joining 100 MB would take 200 ms."""
+"""The largest response that is joined into one buffer, so that metrics count its error codes. 100 MB would take 200 ms."""
 
 
 def handle(
     node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
 ) -> Answer:
-    """Describe every resource separately. Many resources are described and encoded one by one, in slices of the loop's time."""
+    """Describe each resource separately. If there are many, or a topic's figures are included, let other tasks run in between."""
     if len(request.resources) > MAX_AT_ONCE or any(
         _shows_figures(node, context.access, resource) for resource in request.resources
     ):

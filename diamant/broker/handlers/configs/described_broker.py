@@ -19,10 +19,11 @@ ADVERTISED, NODE_ID = "advertised.listeners", "node.id"
 def describe_broker(
     config: BrokerConfig, stored: Mapping[ConfigSource, Mapping[str, str]], advertised: str
 ) -> list[DescribedConfig]:
-    """Return all entries, in order of name. Kafka has the order of a hash map, but kafkajs expects `default.replication.factor`
-    before `num.partitions`.
+    """Return all entries, sorted by name. Kafka sends them in the order of a hash map, but kafkajs expects
+    `default.replication.factor` before `num.partitions`.
 
-    `stored`: the values set dynamically, by source, in order of precedence. `advertised`: the addresses that the client is told.
+    `stored`: the dynamically set values by source, in order of precedence. `advertised`: the value of `advertised.listeners` to
+    show if it is not configured.
     """
     layers = {**stored, ConfigSource.STATIC_BROKER_CONFIG: config.static_others}
     others = dict.fromkeys(name for layer in layers.values() for name in layer if name not in BROKER_CONFIGS)
@@ -51,7 +52,7 @@ def _rows(config: BrokerConfig, advertised: str) -> Iterator[DescribedConfig]:
 
 
 def _other(config: BrokerConfig, layers: Mapping[ConfigSource, Mapping[str, str]], name: str) -> DescribedConfig:
-    """Describe a configuration that Diamant does not use itself, or one of a listener, which Kafka shows as read-only."""
+    """Describe a configuration that Diamant itself does not use, or a listener's, which is read-only as in Kafka."""
     key = _key(name)
     synonyms = [ConfigSynonym(name, layer[name], source) for source, layer in layers.items() if name in layer]
     if key is not None and not key.is_dynamic and name in KAFKA_ONLY:
@@ -68,7 +69,7 @@ def _other(config: BrokerConfig, layers: Mapping[ConfigSource, Mapping[str, str]
 def _entry(
     name: str, key: ConfigKey | None, own: Sequence[ConfigSynonym], further: Sequence[ConfigSynonym] = ()
 ) -> DescribedConfig:
-    """Describe a configuration whose values are texts. Without a key, it may be a password, so values are hidden, as in Kafka."""
+    """Describe a configuration whose values are strings. If `key` is None, they may be passwords and are hidden, as in Kafka."""
     if key is None or key.is_sensitive:
         own = [synonym._replace(value=None) for synonym in own]
     synonyms = [*own, *further]

@@ -1,6 +1,6 @@
-"""Names of broker configurations that Kafka 4.3 can change while it runs, with restrictions.
+"""Names of the broker configurations that a running Kafka 4.3 changes only with restrictions.
 
-Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, and the answers of Kafka 4.3.1 to each name.
+Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, and the response of Kafka 4.3.1 for each name.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def is_per_broker(name: str) -> bool:
 
 
 def is_for_next_start(setting: str) -> bool:
-    """Return whether Kafka accepts a setting of TLS or SASL (without a listener's prefix), but applies it at its next start."""
+    """Return whether Kafka accepts a change of this TLS or SASL setting (without a prefix) but applies it at the next start."""
     is_of_security = setting.startswith(("ssl.", "sasl.")) or setting == "connections.max.reauth.ms"
     return is_of_security and setting not in PER_LISTENER_CONFIGS
 
 
 def is_store_of_http(name: str) -> bool:
-    """Return whether this is the key store or the trust store of the HTTP port."""
+    """Return whether a configuration belongs to the key store or the trust store of the HTTP port."""
     return name.startswith(HTTP_PREFIX) and name.removeprefix(HTTP_PREFIX) in PER_LISTENER_CONFIGS

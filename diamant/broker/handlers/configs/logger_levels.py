@@ -17,11 +17,11 @@ ROOT = "root"
 PACKAGE = "diamant"
 
 _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-"""log4j's names of levels, with Python's numbers. A level between two of these counts as the lower one."""
+"""log4j's level names, with Python's numbers. A level between two of these counts as the lower one."""
 
 
 def describe_loggers() -> list[DescribedConfig]:
-    """Return all loggers with the levels in effect, root first."""
+    """Return all loggers with their effective levels, root first."""
     return [
         DescribedConfig(
             name, _level_name(logger.getEffectiveLevel()), ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, ConfigType.UNKNOWN
@@ -31,7 +31,7 @@ def describe_loggers() -> list[DescribedConfig]:
 
 
 def check_logger_changes(changes: Mapping[str, str | None]) -> None:
-    """Check changes of levels. None removes a logger's own level. Raises KafkaError."""
+    """Check new levels, by logger. None removes a logger's own level. Raises KafkaError."""
     existing = {name for name, _ in _loggers()}
     for name, level in changes.items():
         if level is not None and level not in _LEVELS:

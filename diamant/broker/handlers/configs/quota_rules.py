@@ -1,6 +1,6 @@
 """Client quotas (KIP-546): the valid entities and limits.
 
-Answers list entities, their parts and their limits in the order of Kafka's hash maps.
+Responses list entities, their parts and their limits in the order of Kafka's hash maps.
 
 An entity is a user, a client id, both, or an address. A name of None means the default entity.
 
@@ -41,11 +41,11 @@ _USER_LIMITS: Mapping[str, str] = {
 _IP_LIMITS: Mapping[str, str] = {CONNECTION_CREATION_RATE: "INT"}
 _BITS = {"LONG": 63, "INT": 31}
 _FRACTION = 1e-6
-"""The tolerance for whole numbers."""
+"""How far a limit may be from a whole number and still count as one."""
 
 
 def same_entity(entity: Iterable[QuotaEntity]) -> frozenset[QuotaEntity]:
-    """Return a key that is equal for equal entities."""
+    """Return a key that is equal for equal entities, whatever the order of their parts."""
     return frozenset(entity)
 
 

@@ -1,9 +1,9 @@
-"""Changes of key stores and trust stores while the broker runs: read and checked before the change, in use after it.
+"""Changes of key stores and trust stores while the broker runs. New stores are read and checked before a change takes effect.
 
-Setting a listener's store reads its files again, even if the setting does not change, which is how to renew a certificate. The
+Setting a listener's store reads its files again, even if the setting stays the same; this is how to renew a certificate. The
 stores of the HTTP port are changed in the same way.
 
-Other settings of TLS and SASL take effect at the next start. Values with which the next start could not open a listener are
+Other settings of TLS and SASL take effect at the next start. Values that would keep the next start from opening a listener are
 refused here; Kafka accepts them and fails at that start.
 
 Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 async def read_stores(
     node: Node, resource_type: int, resource_name: str, names: Collection[str], outcome: Mapping[str, str]
 ) -> list[NewStores]:
-    """Read, in a thread, the stores of listeners and HTTP that are affected by a change of `names` to the values in `outcome`.
+    """Read in a thread the stores that a change of the configurations `names` affects. `outcome`: all values after the change.
 
     Raises KafkaError if a store is unusable, if its certificate is not this broker's, or if the next start would fail.
     """
