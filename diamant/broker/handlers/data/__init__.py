@@ -1,1 +1,1 @@
-"""Handlers of records and log directories."""
+"""Handlers for records and log directories."""

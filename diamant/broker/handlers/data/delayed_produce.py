@@ -1,14 +1,14 @@
 """Produce requests with acks=all, which wait until enough in-sync replicas have their records (Kafka's DelayedProduce).
 
-Replicas have a record as soon as readers see it: at once, or after the flush that `flush.messages` requires. So the in-sync
-replicas can change only during a wait for a flush, and only with several brokers:
+All replicas share one log, so they have a record as soon as readers can see it: after the append or, if `flush.messages` requires
+a flush, after the flush. A change of the in-sync replicas or the leader matters only while a request waits for its flush:
 
 | in-sync replicas after the flush | high watermark | answer |
 |---|---|---|
-| as many as `min.insync.replicas` | | the offsets |
+| at least `min.insync.replicas` | | no error |
 | fewer | beyond the records | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
-| fewer | before the records | the request waits: REQUEST_TIMED_OUT after its timeout, the offsets if replicas come back |
-| another leader | | NOT_LEADER_OR_FOLLOWER |
+| fewer | before the records | waits: no error once enough replicas are back, REQUEST_TIMED_OUT after the timeout |
+| any number, another leader | | NOT_LEADER_OR_FOLLOWER |
 
 In all cases, the records stay in the log, and the answer has their offsets.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AppendedPart(NamedTuple):
-    """Appended records of one partition, and the place of their result."""
+    """Records appended to one partition. Their result is `results[position]`."""
 
     log: Log
     results: list[ProducePartitionResult]
@@ -38,7 +38,7 @@ class AppendedPart(NamedTuple):
 
 
 class DelayedProduce:
-    """The appended parts of one request. `refuse` puts an error into a result; `encode_results` makes the answer."""
+    """The appended parts of one request. `refuse` adds an error to a result; `encode_results` encodes the response."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class DelayedProduce:
         self._encode_results = encode_results
 
     def refresh(self, _logs: Iterable[Log] = ()) -> bool:
-        """Return whether no part has to wait any longer."""
+        """Return whether all parts can be answered now."""
         return all(self._error(part) is not ErrorCode.REQUEST_TIMED_OUT for part in self._parts)
 
     def encode(self) -> bytes:
@@ -68,7 +68,7 @@ class DelayedProduce:
         return self._encode_results()
 
     def _error(self, part: AppendedPart) -> KafkaError | ErrorCode | None:
-        """Return the error of a part, or None; REQUEST_TIMED_OUT while the part may still wait."""
+        """Return the error of a part if the request were answered now, or None; REQUEST_TIMED_OUT if the part should wait."""
         log, brokers = part.log, self._brokers
         if log.is_deleted:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,7 +1,7 @@
 """DeleteRecords (key 21), versions 0 to 2: advance the log start of partitions (KIP-107).
 
-Behaviour: offset -1 means the high watermark. The log start moves at once and is written with the next checkpoints. The
-next retention pass deletes files, whole segments only.
+Behaviour: offset -1 means the high watermark. The log start moves immediately and is saved with the next checkpoints. The
+next retention pass deletes the segments that lie entirely before it.
 
 Source: ReplicaManager.deleteRecordsOnLocalLog.
 """

@@ -1,8 +1,8 @@
 """Fetches of clients that request a session (KIP-227). The first such fetch imports this module.
 
-A request with epoch 0 gets a full answer and opens a session. A request with a session's id and epoch names only its changes,
-and the answer holds only changed partitions. Epoch -1 ends the session. An unknown session or a wrong epoch is a top-level error
-without topics, after which clients open a new session.
+A request with epoch 0 gets a full response and opens a session. Later requests have the session's id and epoch, and name only
+partitions to add, change or forget; responses contain only changed partitions. Epoch -1 ends the session. If the session is
+unknown or the epoch is wrong, the response has a top-level error and no topics, and clients open a new session.
 
 Source: FetchManager.newContext, FullFetchContext, IncrementalFetchContext, SessionErrorContext.
 """
@@ -59,7 +59,7 @@ def handle_in_session(
 
 
 class _FullFetch(PendingFetch):
-    """A fetch with all its partitions. Epoch 0 opens a session."""
+    """A fetch of all partitions that its request names. Epoch 0 opens a session."""
 
     __slots__ = ("_node",)
 
@@ -98,7 +98,7 @@ class _FullFetch(PendingFetch):
                 partition = session.partitions[name, topic_id, wanted.index]
                 session.track(partition, self._log_or_none(name, topic_id, wanted.index))
                 partition.is_news(result)
-                # All partitions stay due, since changes between the read and the watch were not seen.
+                # The next fetch reads all partitions again, since changes between this read and `track` went unnoticed.
         return session
 
     def _log_or_none(self, name: str | None, topic_id: UUID | None, index: int) -> Log | None:
@@ -123,7 +123,7 @@ class _IncrementalFetch(PendingFetch):
     ) -> None:
         super().__init__(node.topics, node.topic_metrics, context, request, [], node.config.fetch_max_bytes, throttle)
         session.seen_by(context.access.key)
-        self._is_urgent = False  # having no partition to read is no reason to answer at once
+        self._is_urgent = False  # unlike other fetches, wait even if there is no partition to read
         self._session = session
         self._partitions: list[SessionPartition] = []
         for partition in session.take_due():
@@ -145,7 +145,7 @@ class _IncrementalFetch(PendingFetch):
         return position
 
     def _read(self, position: int) -> FetchPartitionResult:
-        """Read a partition. As in Kafka, a session with topic ids still knows the names of deleted topics."""
+        """Read a partition. If its topic was deleted or recreated, return the error codes that Kafka's sessions use for that."""
         result = super()._read(position)
         name = self._partitions[position].topic_name
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None:
@@ -174,7 +174,7 @@ class _IncrementalFetch(PendingFetch):
         return self._session.watch.wait(self, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
-        """Return the response body with the changes. A throttled client gets no changes, and all partitions stay due."""
+        """Return the response body with the changed partitions. A throttled client gets none; the next fetch reads them again."""
         throttled = self._throttled(self._session.session_id)
         if throttled is not None:
             return throttled

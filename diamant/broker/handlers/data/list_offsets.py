@@ -1,10 +1,10 @@
 """ListOffsets (key 2), versions 1 to 11: offsets by time.
 
 Behaviour: timestamps below 0 have special meanings: -1 latest, -2 earliest, -3 the record with the largest
-timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; without tiers -4 equals -2, and -5 and -6 find
-nothing. Other timestamps find the exact first record at or after that time, since its batch is decompressed. Versions: 2
-isolation level, 4 leader epochs, 7 timestamp -3 (KIP-734), 8 -4 (KIP-405), 9 -5 (KIP-1005), 10 a timeout for tiered
-storage, 11 -6.
+timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; without tiered storage, -4 is the same as
+-2, and -5 and -6 find nothing. Other timestamps find exactly the first record at or after that time: its batch is decompressed.
+Versions: 2 adds the isolation level, 4 leader epochs, 7 timestamp -3 (KIP-734), 8 timestamp -4 (KIP-405), 9 timestamp -5
+(KIP-1005), 10 a timeout for tiered storage, 11 timestamp -6.
 Deviations: if the segment that Kafka searches has no such record, other segments are searched, too (`time_search.py`).
 
 Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp.
@@ -50,7 +50,7 @@ FIRST_VERSION = {
 
 
 def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest) -> Answer:
-    """Handle every partition separately; at once, unless there are many or a large batch has to be searched."""
+    """Handle each partition separately. Answer immediately unless there are many, or a large batch has to be searched."""
     listing = _Listing(topics, context, request)
     if len(listing.asked) > MAX_AT_ONCE:
         return listing.answer_in_slices()
@@ -76,14 +76,14 @@ class _Listing:
         self._large: list[LargeSearch] = []
 
     async def answer_in_slices(self) -> bytes:
-        """Find all offsets, in slices of the loop's time, and return the answer."""
+        """Find all offsets, letting other tasks run in between, and return the response."""
         async for part in in_slices(self.asked):
             self.add(*part)
         answer = self.answer()
         return answer if isinstance(answer, bytes) else await answer
 
     def answer(self) -> bytes | Coroutine[Any, Any, bytes]:
-        """Return the answer, or a coroutine of it if a large batch has to be searched."""
+        """Return the response; if a large batch has to be searched first, a coroutine that returns it."""
         version = self._context.api_version
         if self._large:
             return _answer_later(version, self._answered, self._large)
@@ -133,7 +133,7 @@ class _Listing:
 
 
 class LargeSearch(NamedTuple):
-    """A search to run in a thread, and the place of its result."""
+    """A search to run in a thread. Its result goes into `results[position]`."""
 
     results: list[ListOffsetsPartitionResult]
     position: int

@@ -36,7 +36,7 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 PARTITION_BYTES = 48
-"""The size that a client with a quota is charged for each partition of an answer, besides its records."""
+"""Bytes charged to a client's quota for each partition of a response, in addition to the records."""
 
 _OF_THE_TOPIC = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -91,14 +91,14 @@ class PendingFetch:
             self._budget = throttle.max_bytes(self._budget)
         self._min_bytes = min(request.min_bytes, self._budget)
         self._size = 0
-        # True to answer at once: there is an error or a divergence to report, or nothing to wait for.
+        # True to answer immediately: to report an error, a divergence or a nearer replica, or if there is nothing to read.
         self._is_urgent = not wanted
         self._wanted = wanted
         self._results: list[FetchPartitionResult] = []
         self._positions: dict[Log, list[int]] = {}  # a partition may be named twice
 
     def read_all(self) -> bool:
-        """Read every partition once; return whether the answer need not wait."""
+        """Read every partition once; return whether the fetch can be answered now."""
         for position in range(len(self._wanted)):
             result = self._read(position)
             self._results.append(result)
@@ -127,7 +127,7 @@ class PendingFetch:
         return self._throttled() or self._encode()
 
     def _throttled(self, session_id: int = 0) -> list[Any] | None:
-        """Return the answer to a throttled client; None if the client is not throttled."""
+        """Return the response to a throttled client, without records; None if the client is not throttled."""
         if self._throttle is None:
             return None
         throttle_time_ms = self._throttle.throttle_time_ms(self._size + PARTITION_BYTES * len(self._results))
@@ -158,8 +158,8 @@ class PendingFetch:
         return encode_fetch_response(self._version, topics, session_id=session_id, node_endpoints=endpoints)
 
     def _check_several(self, brokers: BrokerTable, log: Log, wanted: FetchPartition) -> FetchPartitionResult | None:
-        """Check that the client's broker serves the partition. Return the answer that refers a client with a rack to another
-        replica (KIP-392); None if the client may read here.
+        """Check that the client's broker may serve the partition. If the client should read from another replica in its rack
+        (KIP-392), return a result that says so; otherwise None.
         """
         broker_id = self._connection.broker_id
         may_follow = self._version >= FIRST_FROM_FOLLOWERS
@@ -233,7 +233,7 @@ class PendingFetch:
             self._is_urgent = True
             code, _ = error_of(error)
             self._metrics.count_error(FETCH, code)
-            # Errors of the topic have an empty list of aborted transactions, other errors have null.
+            # Errors about the topic carry an empty list of aborted transactions, other errors null.
             is_of_topic = code in _OF_THE_TOPIC or (name is not None and name not in self._topics.by_name)
             refused = FetchPartitionResult(wanted.index, code, aborted_transactions=[] if is_of_topic else None)
             if isinstance(error, NotLeader) and self._version >= FIRST_WITH_LEADER:
@@ -257,7 +257,7 @@ def _result(index: int, read: ReadResult) -> FetchPartitionResult:
 
 
 def _diverging_epoch(log: Log, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return the epoch and its end offset after which the client's log diverges from ours; None if it does not diverge.
+    """Return the last epoch in which the client's log may agree with ours, with its end offset; None if the logs do not diverge.
 
     The logs diverge if the client's last epoch is unknown here or ended earlier. Source: Partition.readRecords.
     """

@@ -1,15 +1,16 @@
 """Produce (key 0), versions 3 to 13: append one batch per partition.
 
-Behaviour: with one replica, acks 0, 1 and -1 are the same append; acks=0 has no answer, and a failure closes the
-connection so that the client notices. With `flush.messages`, the answer waits until the records are on disk. Produce
-creates no topics. Transactional batches are accepted if their partition belongs to the producer's transaction, see
-`transactions/verification.py`. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 11 knows
-TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 names the leader if it
-is another broker (KIP-951).
+Behaviour: with one replica, acks 0, 1 and -1 append in the same way. With acks=0 there is no response; a failure closes the
+connection so that the client notices. With `flush.messages`, the response waits until the records are on disk. Produce
+creates no topics. Transactional batches are accepted if their partition belongs to the producer's transaction
+(`transactions/verification.py`). Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 10 names the leader if it
+is another broker (KIP-951), 11 adds TRANSACTION_ABORTABLE, 12 adds partitions to the transaction automatically (TV2, KIP-890),
+13 has topic ids (KIP-516).
 
-Records that cannot be synced stay in the log, and no answer may deny it. So a producer with an id gets no answer, and its
-connection is closed; others get NOT_ENOUGH_REPLICAS_AFTER_APPEND. After any error code, a gap in the sequence makes librdkafka
-resend all unacknowledged records in a new epoch, where they are no duplicates.
+If appended records cannot be synced, they stay in the log, so the response must not say that they are missing. A producer
+without an id gets NOT_ENOUGH_REPLICAS_AFTER_APPEND. For one with an id, the connection is closed without a response: after any
+error code, librdkafka finds a gap in the sequence and resends all unacknowledged records in a new epoch, where the broker does
+not recognize them as duplicates.
 
 Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
 """
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 FIRST_WITH_LEADER = 10
 FIRST_WITH_TOPIC_ID = 13
 ADMIN_CLIENT_ID = "__admin_client"
-"""The client id that may write to internal topics (AuthHelper), for the tools that repair them."""
+"""The client id that may write to internal topics, so that tools can repair them (AuthHelper)."""
 
 IS_TRANSACTIONAL = 0x10
 ATTRIBUTES_LOW_BYTE = 22
@@ -63,7 +64,7 @@ _PRODUCER = Struct(">qhi")
 _NO_RECORDS = memoryview(b"")
 _UNANSWERED = ProducePartitionResult(0, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
 
-# Errors whose answer has log start -1; all others have the real one (ReplicaManager.appendToLocalLog).
+# Errors reported with log start -1; all others are reported with the actual one (ReplicaManager.appendToLocalLog).
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -90,7 +91,7 @@ def handle(
 
 
 class HeavyPart(NamedTuple):
-    """A batch whose check takes long, and the place of its result."""
+    """A batch that takes long to check. Its result goes into `results[position]`."""
 
     results: list[ProducePartitionResult]
     position: int
@@ -101,7 +102,7 @@ class HeavyPart(NamedTuple):
 
 
 class Appending:
-    """One Produce request. It appends batches with a quick check at once, other batches after a thread has checked them."""
+    """A Produce request in progress. Batches that take long to check are checked in a thread, all others on the loop."""
 
     def __init__(
         self, transactions: Lazy[TransactionCoordinator], node: Node, context: RequestContext, request: ProduceRequest
@@ -119,11 +120,11 @@ class Appending:
         self._refused: KafkaError | None = None
         """The error of the whole request."""
         self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
-        """The transaction coordinator's errors, by partition."""
+        """The transaction coordinator's errors, by topic and partition."""
         self.heavy: list[HeavyPart] = []
 
     def append_light(self) -> None:
-        """Append the batches before the first heavy batch; put this and all later batches into `heavy`."""
+        """Append the batches before the first heavy one, and put all others into `heavy`."""
         version = self._version
         self._verify_transaction()
         for name, topic_id, partitions in self._request.topics:
@@ -148,7 +149,7 @@ class Appending:
             self._results.append(ProduceTopicResult(name, topic_id, topic_results))
 
     async def append_heavy(self) -> Body | None:
-        """Check the heavy batches in a thread, one after the other, append each, and return the response; None with acks=0."""
+        """Check each batch of `heavy` in a thread and append it, one after the other. Return the response; None with acks=0."""
         loop = asyncio.get_running_loop()
         for results, position, name, topic_id, index, records in self.heavy:
             log: Log | None = None
@@ -168,7 +169,7 @@ class Appending:
         return answer if answer is None or isinstance(answer, bytes) else await answer
 
     def answer(self) -> bytes | Coroutine[Any, Any, Body | None] | None:
-        """Return the client's answer, at once or when the records are on disk."""
+        """Return the response; if records must be flushed first, a coroutine that returns it; with acks=0, None."""
         if self._request.acks == 0:
             for topic in self._results:
                 for result in topic.partitions:
@@ -299,7 +300,7 @@ class Appending:
     def _note_flush(
         self, log: Log, checked: CheckedBatch, results: list[ProducePartitionResult], position: int
     ) -> None:
-        """Make the answer wait if `flush.messages` requires a flush, even of a duplicate: the original may not be on disk yet."""
+        """Let the response wait for a flush if `flush.messages` requires one. A duplicate waits, too, for its original."""
         if log.is_flush_wanted:
             self._to_flush.append(AppendedPart(log, results, position))
             self._has_sequences |= checked.header.producer_id != NO_PRODUCER_ID
@@ -347,7 +348,7 @@ class Appending:
         return await answer if isinstance(answer, PendingAnswer) else delayed.encode()
 
     def _refuse_appended(self, result: ProducePartitionResult, error: KafkaError) -> ProducePartitionResult:
-        """Refuse records that are already in the log, so the result keeps their offsets."""
+        """Add an error to the result of appended records. It keeps their offsets, since they stay in the log."""
         refused = self._refuse(result.index, None, error)
         return result._replace(error_code=refused.error_code, current_leader=refused.current_leader)
 

@@ -1,1 +1,1 @@
-"""Handlers of groups and offsets."""
+"""Handlers for groups and offsets."""

@@ -31,7 +31,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupHeartbeat) -> Answer:
-    """Answer at once."""
+    """Answer immediately."""
     version = context.api_version
     owned = request.topic_partitions
     member = MemberRequest(

@@ -1,9 +1,9 @@
 """FindCoordinator (key 10), versions 0 to 6: the coordinators of groups, transactions and share partitions.
 
 Versions: 0 has groups only, 1 adds the key type, 4 several keys in one request (KIP-699), 6 share groups (KIP-932).
-Behaviour: the coordinator is this broker or, with several, the leader of the partition that has its state. The first request
-creates the topic with the state, and is answered at once with COORDINATOR_NOT_AVAILABLE; the client retries.
-Deviations: the next request waits for the creation, and with `diamant.auto.create.topics.answer=ready` the first one, too.
+Behaviour: the coordinator is this broker or, with several brokers, the leader of the partition that has the key's state. The
+first request creates the topic for that state, and is answered immediately with COORDINATOR_NOT_AVAILABLE; the client retries.
+Deviations: further requests wait until the topic exists; with `diamant.auto.create.topics.answer=ready`, so does the first.
 
 Source: KafkaApis.handleFindCoordinatorRequest.
 """
@@ -48,7 +48,7 @@ DENIALS = {
 
 
 def answer(creation: AutoCreation, node: Node, context: RequestContext, request: FindCoordinatorRequest) -> Response:
-    """Return the coordinator of every key, once the coordinators' topic exists."""
+    """Return the coordinator of every key. Create the topic for their state if it does not exist."""
     key_type = getattr(request, "key_type", GROUP)
     permission = NEEDS.get(key_type)
     name = TOPICS.get(key_type)

@@ -26,8 +26,8 @@ def describe_consumer_groups(
     """ConsumerGroupDescribe (key 69), versions 0 to 1: consumer groups with members and assignments (KIP-848).
 
     Versions: 1 adds the protocol that a member uses (KIP-1099).
-    Behaviour: a group that is not a consumer group is GROUP_ID_NOT_FOUND, after which clients send DescribeGroups. An empty group
-    id is INVALID_GROUP_ID without a message.
+    Behaviour: the error for a group that is not a consumer group is GROUP_ID_NOT_FOUND, after which clients send DescribeGroups;
+    for an empty group id it is INVALID_GROUP_ID without a message.
 
     Source: KafkaApis.handleConsumerGroupDescribe, GroupMetadataManager.consumerGroupDescribe.
     """
@@ -66,7 +66,7 @@ def _described(
     *,
     in_order: bool = True,
 ) -> ResponseFields:
-    """Describe each group separately. `describe` returns the fields of a group, and the topics of its members."""
+    """Describe each group separately. `describe` returns a group's fields and the topics assigned to its members."""
     access, described = context.access, []
     group_ids = [str(group_id) for group_id in request.group_ids]
     if in_order:

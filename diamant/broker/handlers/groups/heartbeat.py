@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: a classic group's member is alive; the answer tells it to rejoin if needed.
+"""Heartbeat (key 12), versions 0 to 4: a member of a classic group shows that it is alive, and learns if it must rejoin.
 
 Versions: 3 adds static members (KIP-345).
 
@@ -29,7 +29,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: Heartbeat
 
 @cache
 def _encode(version: int, error: ErrorCode) -> bytes:
-    """Encode an answer. Answers are cached, since there are only a few different ones."""
+    """Encode a response. Responses are cached, since only a few different ones exist."""
     return encode_response_fields(KEY, version, {"error_code": int(error)})
 
 

@@ -2,10 +2,10 @@
 
 Versions: 2 adds the error for the whole group and null for "all topics", 5 the leader epoch, 7 requests for stable offsets only,
 8 several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
-Behaviour: without a commit the offset is -1, without an error, whether or not group, topic and partition exist. An offset with
-an open transaction is UNSTABLE_OFFSET_COMMIT in a request for stable offsets. Topics with unknown ids come last; the order of
-"all topics" is that of Kafka's hash maps.
-Deviations: a member epoch without a member id is UNKNOWN_MEMBER_ID in a consumer group; Kafka fails on it with
+Behaviour: if no offset is committed, the offset is -1 without an error, even if the group, topic or partition does not exist. A
+request for stable offsets gets UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction will commit. Topics with
+unknown ids follow the others, before topics that the client may not see; "all topics" come in the order of Kafka's hash maps.
+Deviations: in a consumer group, a member epoch without a member id is answered with UNKNOWN_MEMBER_ID; Kafka fails on it with
 UNKNOWN_SERVER_ERROR.
 
 Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets and fetchAllOffsets.
@@ -57,7 +57,7 @@ def answer(
     if version >= FIRST_WITH_GROUPS:
         answers = [_fetch_group(groups, topics, context, group, is_stable) for group in request.groups]
         return {"groups": answers}
-    asked = cast("OffsetFetchRequestGroup", request)  # like a group of a later version, without the member
+    asked = cast("OffsetFetchRequestGroup", request)  # has the fields of a later version's group, except the member
     fields = _fetch_group(groups, topics, context, asked, is_stable)
     if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
         # The version has no field for the group's error, so every partition gets it.
@@ -131,7 +131,7 @@ def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: 
         if version >= FIRST_WITH_TOPIC_ID:
             topic = topics.by_name.get(name)
             if topic is None:
-                continue  # the answer needs an id, which a missing topic does not have
+                continue  # the response needs an id, and a missing topic has none
             topic_id = topic.topic_id
         answered.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
     return answered
