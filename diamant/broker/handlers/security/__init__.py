@@ -1,1 +1,1 @@
-"""Handlers of SASL, ACLs and SCRAM credentials, and of delegation tokens, which are refused."""
+"""Handlers for SASL, ACLs and SCRAM credentials, and for delegation tokens, which are refused."""

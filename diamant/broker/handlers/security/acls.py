@@ -1,4 +1,4 @@
-"""ACLs: described, created, deleted; SECURITY_DISABLED without an authorizer. Version 3 adds the resource type USER (KIP-373)."""
+"""Requests about ACLs, answered with SECURITY_DISABLED if there is no authorizer. Version 3 adds resource type USER (KIP-373)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 AT_ONCE = 200
-"""The ACLs created in one turn of the loop, in about 8 ms. As in Kafka, the ACLs of a request are not created atomically."""
+"""How many ACLs are created in one turn of the loop, in about 8 ms. As in Kafka, a request's ACLs are not created atomically."""
 
 _DISABLED = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
 _Number = TypeVar("_Number", bound=IntEnum)
 
 
 def describe(acls: AclStore | None, context: RequestContext, request: DescribeAclsRequest) -> ResponseFields:
-    """DescribeAcls (key 29), versions 1 to 3: the ACLs that match a filter, by pattern.
+    """DescribeAcls (key 29), versions 1 to 3: the ACLs that match a filter, grouped by resource pattern.
 
     Source: AclApis.handleDescribeAcls.
     """
@@ -54,10 +54,10 @@ def describe(acls: AclStore | None, context: RequestContext, request: DescribeAc
 
 
 def create(acls: AclStore | None, topics: Topics, context: RequestContext, request: CreateAclsRequest) -> Response:
-    """CreateAcls (key 30), versions 1 to 3: create ACLs, each separately; an existing one is not an error.
+    """CreateAcls (key 30), versions 1 to 3: create each ACL separately; one that already exists is not an error.
 
     Behaviour: the resource of an ACL need not exist.
-    Deviations: a principal without a colon is INVALID_REQUEST; in Kafka it makes the metadata log unreadable.
+    Deviations: a principal without a colon is refused (INVALID_REQUEST); in Kafka it makes the metadata log unreadable.
 
     Source: AclApis.handleCreateAcls, AclControlManager.createAcls.
     """
@@ -84,7 +84,7 @@ def _created(error: BaseException | None) -> dict[str, object]:
 
 
 def delete(acls: AclStore | None, topics: Topics, context: RequestContext, request: DeleteAclsRequest) -> Response:
-    """DeleteAcls (key 31), versions 1 to 3: remove the ACLs that match filters, all at once.
+    """DeleteAcls (key 31), versions 1 to 3: delete the ACLs that match any of the filters, all in one step.
 
     Behaviour: an ACL that matches two filters is in the results of both.
 
@@ -111,7 +111,7 @@ async def _delete(acls: AclStore, topics: Topics, filters: list[AclFilter]) -> R
 
 
 def _requested_acl(creation: Any) -> Acl:
-    """Return an ACL to create. Raises CloseConnection for unknown numbers, since Kafka cannot read such a request, either."""
+    """Return the ACL to create. Raises CloseConnection for unknown enum values, as Kafka cannot read such a request either."""
     return Acl(
         _known(ResourceType, creation.resource_type),
         str(creation.resource_name),
@@ -124,7 +124,7 @@ def _requested_acl(creation: Any) -> Acl:
 
 
 def _requested_filter(fields: Any) -> AclFilter:
-    """Return a filter of DeleteAcls (an element) or DescribeAcls (the request). Raises CloseConnection like `_requested_acl`."""
+    """Return the filter in DescribeAcls or in an entry of DeleteAcls. Raises CloseConnection like `_requested_acl`."""
     return AclFilter(
         _known(ResourceType, fields.resource_type_filter),
         _text(fields.resource_name_filter),
@@ -137,7 +137,7 @@ def _requested_filter(fields: Any) -> AclFilter:
 
 
 def _entry_fields(acl: Acl) -> dict[str, object]:
-    """Return an ACL's fields in answers, without its pattern."""
+    """Return the response fields of an ACL, except those of its pattern."""
     return {
         "principal": acl.principal,
         "host": acl.host,
@@ -147,7 +147,7 @@ def _entry_fields(acl: Acl) -> dict[str, object]:
 
 
 def _pattern_fields(acl: Acl) -> dict[str, object]:
-    """Return the fields of an ACL's pattern in answers."""
+    """Return the response fields of an ACL's resource pattern."""
     return {
         "resource_type": int(acl.resource_type),
         "resource_name": acl.resource_name,

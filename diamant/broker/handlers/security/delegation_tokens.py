@@ -3,7 +3,7 @@
 Versions: 1 to 3 of Create and Describe, 1 and 2 of Renew and Expire.
 Behaviour: all requests are refused, since delegation tokens are not supported.
 
-Deviations: none known; Kafka answers the same on a listener without security.
+Deviations: none known; Kafka gives the same answer on a listener without security.
 
 Source: KafkaApis.allowTokenRequests and its callers (KIP-48).
 """
@@ -24,7 +24,7 @@ _REFUSED = {
     "max_timestamp_ms": -1,
     "tokens": [],
 }
-"""The fields of all four responses; each response gets the fields of its schema."""
+"""The fields of all four responses; each response takes those in its schema."""
 
 
 def answer(_context: RequestContext, _request: object) -> ResponseFields:

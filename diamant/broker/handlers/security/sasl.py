@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def handshake(context: RequestContext, request: SaslHandshakeRequest) -> ResponseFields:
     """SaslHandshake (key 17), versions 0 and 1: select a mechanism.
 
-    Behaviour: the answer lists the mechanisms of the listener, even if it refuses the requested one (UNSUPPORTED_SASL_MECHANISM;
-    the connection is then closed). After version 0, tokens have no header; after version 1, they are in SaslAuthenticate. The
-    answer is ILLEGAL_SASL_STATE without a list on listeners without SASL, and after authentication unless the session can expire;
-    the request then begins re-authentication.
+    Behaviour: the response lists the listener's mechanisms, even if it refuses the requested one (UNSUPPORTED_SASL_MECHANISM;
+    the connection is then closed). After version 0, tokens are sent without a header; after version 1, with SaslAuthenticate. A
+    client that has already authenticated begins re-authentication if its session can expire. If it cannot, or if the listener
+    has no SASL, the answer is ILLEGAL_SASL_STATE with an empty list.
 
     Source: SaslServerAuthenticator.handleHandshakeRequest, KafkaApis.handleSaslHandshakeRequest.
     """
@@ -31,10 +31,10 @@ def handshake(context: RequestContext, request: SaslHandshakeRequest) -> Respons
 
 
 def authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> ResponseFields:
-    """SaslAuthenticate (key 36), versions 0 to 2: a token of the mechanism selected by SaslHandshake, and the broker's token.
+    """SaslAuthenticate (key 36), versions 0 to 2: exchange tokens of the mechanism selected by SaslHandshake.
 
-    Behaviour: a failure is answered with SASL_AUTHENTICATION_FAILED after a delay, and a text that reveals nothing about users;
-    then the connection is closed. Versions: 1 adds the time after which the client must re-authenticate (KIP-368).
+    Behaviour: a failure is answered, after a delay, with SASL_AUTHENTICATION_FAILED and a message that reveals nothing about
+    users; then the connection is closed. Versions: 1 adds the time after which the client must re-authenticate (KIP-368).
 
     Source: SaslServerAuthenticator.handleSaslToken, KafkaApis.handleSaslAuthenticateRequest.
     """

@@ -1,4 +1,4 @@
-"""The SCRAM credentials of users (KIP-554): described, set and removed."""
+"""Requests that describe, set and remove the SCRAM credentials of users (KIP-554)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def describe(
 ) -> ResponseFields:
     """DescribeUserScramCredentials (key 50), version 0: the users with SCRAM credentials, and their iteration counts.
 
-    Behaviour: an empty list of users means all. Answers contain neither salts nor keys.
+    Behaviour: an empty list of users means all. Responses contain neither salts nor keys.
 
     Source: ScramImage.describe (KIP-554).
     """
@@ -58,7 +58,7 @@ def _result(user: str, is_duplicate: bool, infos: list[dict[str, int]] | None) -
 
 
 HASHES = {1: "sha256", 2: "sha512"}
-"""Hashes of SCRAM-SHA-256 and SCRAM-SHA-512, by number (`ScramMechanism`)."""
+"""The hash functions of SCRAM-SHA-256 and SCRAM-SHA-512, by the mechanism's number (`ScramMechanism`)."""
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
@@ -67,9 +67,10 @@ MAX_ITERATIONS = 16_384
 async def alter(node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest) -> ResponseFields:
     """AlterUserScramCredentials (key 51), version 0: set and remove the SCRAM credentials of users.
 
-    Behaviour: clients never send a password, but a salt and the salted password. From these, the broker computes the data that
-    checks a login, and stores it in the metadata log (RFC 5802). Each user is handled separately, and may be named only once.
-    Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails on it with UNKNOWN_SERVER_ERROR.
+    Behaviour: clients never send a password, but a salt and the salted password. From these, the broker computes the keys that it
+    needs to verify logins, and stores them in the metadata log (RFC 5802). Each user is handled separately; a request may name a
+    user only once.
+    Deviations: an empty password is answered with UNACCEPTABLE_CREDENTIAL; Kafka fails on it with UNKNOWN_SERVER_ERROR.
 
     Source: ScramControlManager (KIP-554).
     """

@@ -1,1 +1,1 @@
-"""The APIs of share groups (KIP-932)."""
+"""Handlers for share groups (KIP-932)."""

@@ -1,4 +1,4 @@
-"""Acknowledgements, which ShareFetch and ShareAcknowledge have in common.
+"""Acknowledgements of records, which both ShareFetch and ShareAcknowledge requests may contain.
 
 Source: KafkaApis.handleAcknowledgements, getAcknowledgeBatchesFromShareFetchRequest; SharePartitionManager.
 """
@@ -42,12 +42,12 @@ def requested_session(context: RequestContext, request: ShareRequest) -> Request
 
 
 def is_renewing(request: ShareRequest) -> bool:
-    """Return whether a request may renew locks, which is not possible in version 1."""
+    """Return whether the request says that it renews locks, as it can from version 2 on."""
     return bool(getattr(request, "is_renew_ack", False))
 
 
 def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
-    """Yield (topic id, partition) of each partition of a request, with its fields or, in a list of numbers, its number."""
+    """Yield (topic id, partition number) and the entry for each partition of a request. Entries may be fields or just numbers."""
     for topic in topics:
         topic_id: UUID = topic.topic_id or ZERO_ID
         for partition in topic.partitions:
@@ -55,7 +55,10 @@ def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
 
 
 def check_readable(topics: Topics, context: RequestContext, place: Place) -> None:
-    """Raise KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER."""
+    """Check that the client may read a partition at this broker.
+
+    KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER.
+    """
     topic = topics.by_id.get(place[0])
     if topic is not None:
         check(context.access, permissions.READ_TOPIC, topic.name)
@@ -91,7 +94,7 @@ def acknowledged(
 
 
 def failed(error: BaseException) -> ShareOutcome:
-    """Return the outcome for an error. As in Kafka, only refused acknowledgements have a message."""
+    """Return the outcome for an error. As in Kafka, the message is omitted for most errors."""
     code, message = error_of(error)
     has_message = code in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST) or message == NOT_HOSTED
     leader = error.current_leader if isinstance(error, NotLeader) else None
@@ -99,6 +102,6 @@ def failed(error: BaseException) -> ShareOutcome:
 
 
 def endpoints(topics: Topics, context: RequestContext, outcomes: Iterable[ShareOutcome]) -> list[BrokerAddress]:
-    """Return the addresses of the leaders that outcomes name."""
+    """Return the addresses of the leaders that are named in outcomes."""
     brokers = topics.brokers
     return [] if brokers is None else brokers.endpoints((one.current_leader for one in outcomes), context.connection)

@@ -1,9 +1,9 @@
 """ShareAcknowledge (key 79), versions 1 to 2: a member accepts, releases or rejects records, or renews its locks (KIP-932).
 
 Versions: 2 lets a member renew its locks (KIP-1222).
-Behaviour: the batches of a partition take effect all or none, and are in the state topic before the answer. Epoch -1 ends the
-session and releases the records that its member still holds. The answer names only the acknowledged partitions, since any other
-partition makes librdkafka abort its process.
+Behaviour: the batches of a partition take effect all together or not at all, and are in the state topic before the response is
+sent. Epoch -1 ends the session and releases the records that its member still holds. The response lists only partitions with
+acknowledgements, since any other partition makes librdkafka abort its process.
 
 Source: KafkaApis.handleShareAcknowledgeRequest.
 """

@@ -1,8 +1,9 @@
 """ShareFetch (key 78), versions 1 to 2: a member of a share group acquires records, and acknowledges earlier ones (KIP-932).
 
 Versions: 2 has the acquire mode (KIP-1206) and renewed locks (KIP-1222).
-Behaviour: the partitions of the session are read in turn, beginning after the last one that had records, until there are
-max_records. The answer waits for records, an error or the end of max_wait. Records are sent as whole batches, as with Fetch.
+Behaviour: the session's partitions are read one after the other until max_records are acquired; a partition that had records
+comes last the next time. The response waits until there are records, an error occurs or max_wait has passed. Records are sent as
+whole batches, as with Fetch.
 
 Source: KafkaApis.handleShareFetchRequest, DelayedShareFetch.
 """
@@ -52,7 +53,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def handle(groups: GroupCoordinator, node: Node, context: RequestContext, request: ShareFetchRequest) -> Answer:
-    """Acknowledge records, then answer with new records, at once or when there are some."""
+    """Acknowledge earlier records, then respond with new ones, immediately or as soon as there are some."""
     delivery = groups.share.delivery
     asked = requested_session(context, request)
     try:
@@ -87,7 +88,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
 
 
 class PendingShareFetch:
-    """A fetch of a share session's partitions, until there are records."""
+    """A fetch of a share session's partitions, which may wait for records."""
 
     __slots__ = (
         "_asked",
@@ -120,7 +121,7 @@ class PendingShareFetch:
         self.acknowledged = outcome
         self._found: dict[Place, Given | ShareOutcome] = {}
         self._further: list[Log] = []
-        """Logs to read again in the next turn of the loop, since they have more to skip than one turn allows."""
+        """Logs to read again in the next turn of the loop, since this turn could not skip all aborted or removed records."""
 
     def logs(self) -> list[Log]:
         """Return the logs of the session's partitions that exist."""
@@ -133,13 +134,13 @@ class PendingShareFetch:
         return is_over
 
     def look_further(self) -> None:
-        """Schedule another read, in the next turn of the loop, of the logs that have more to skip."""
+        """If some logs have more records to skip, schedule another read of them in the next turn of the loop."""
         for log in self._further:
             self._node.purgatory.wake(log)
         self._further = []
 
     def try_all(self) -> bool:
-        """Acquire records of each partition in turn; return whether the fetch can be answered now."""
+        """Acquire records of one partition after the other; return whether the fetch can be answered now."""
         session, request = self._session, self._request
         if session is None or self._delivery.sessions.by_key.get(self._asked.key) is not session:
             return True

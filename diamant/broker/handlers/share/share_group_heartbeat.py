@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def answer(groups: GroupCoordinator, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Response:
-    """Answer at once, or once the state topic exists."""
+    """Answer immediately or, if the state topic does not exist yet, once it does."""
     names = request.subscribed_topic_names
     heartbeat = ShareHeartbeat(
         str(request.group_id),

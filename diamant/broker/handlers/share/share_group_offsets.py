@@ -1,4 +1,4 @@
-"""The offsets of share groups (KIP-932): described, moved and deleted."""
+"""Requests that describe, move and delete the offsets of share groups (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The states of share partitions (KIP-932), which the partitions' leaders read and change with these requests.
+"""Requests with which the leaders of share partitions read and change the partitions' states (KIP-932).
 
-Each partition succeeds or fails on its own; without a group id, the answer has no partitions. The requests need CLUSTER_ACTION.
+Each partition succeeds or fails on its own; without a group id, the response has no partitions. Clients need CLUSTER_ACTION.
 
 Source: ShareCoordinatorService, KafkaApis.
 """
@@ -54,7 +54,7 @@ def read(groups: GroupCoordinator, _context: RequestContext, request: ReadShareG
 
 
 def write(groups: GroupCoordinator, _context: RequestContext, request: WriteShareGroupStateRequest) -> ResponseFields:
-    """WriteShareGroupState (key 85), versions 0 to 1: 1 has the number of completed records (KIP-1226)."""
+    """WriteShareGroupState (key 85), versions 0 to 1: change the states. 1 adds the number of completed records (KIP-1226)."""
 
     def change(key: SharePartitionKey, one: Any) -> None:
         batches = [
@@ -71,14 +71,14 @@ def write(groups: GroupCoordinator, _context: RequestContext, request: WriteShar
 
 
 def delete(groups: GroupCoordinator, _context: RequestContext, request: DeleteShareGroupStateRequest) -> ResponseFields:
-    """DeleteShareGroupState (key 86), version 0: erase the states."""
+    """DeleteShareGroupState (key 86), version 0: delete the states."""
     return _each(request.group_id, request.topics, lambda key, _: groups.share.state_requests.remove(key))
 
 
 def read_summary(
     groups: GroupCoordinator, _context: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> ResponseFields:
-    """ReadShareGroupStateSummary (key 87), versions 0 to 1: 1 has the number of completed records (KIP-1226)."""
+    """ReadShareGroupStateSummary (key 87), versions 0 to 1: return the start offsets. 1 adds the number of completed records."""
 
     def summary(key: SharePartitionKey, one: Any) -> dict[str, object]:
         stored = groups.share.state_requests.summary(key, int(one.leader_epoch))
@@ -97,7 +97,7 @@ def read_summary(
 def _each(
     group_id: str, topics: Iterable[Any], work: Callable[[SharePartitionKey, Any], Mapping[str, object] | None]
 ) -> ResponseFields:
-    """Call `work` for each share partition of a request, with the partition's fields; it returns the fields of the result."""
+    """Call `work` with the key and fields of each share partition in a request. It returns the fields of the result."""
     results: list[dict[str, object]] = []
     for topic in topics if group_id else ():
         partitions = []

@@ -1,1 +1,1 @@
-"""Handlers of topics and metadata."""
+"""Handlers for topics and metadata."""

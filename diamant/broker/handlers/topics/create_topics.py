@@ -1,4 +1,4 @@
-"""The creation of topics and partitions, within the quota of mutations."""
+"""CreateTopics and CreatePartitions, subject to the controller mutation quota."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def create(
 ) -> ResponseFields:
     """CreateTopics (key 19), versions 2 to 7.
 
-    Behaviour: all valid topics of a request are written to the metadata log in one batch; the answer is sent once this is on
-    disk and the partitions take records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
-    Versions: 5 answers with counts and configurations (KIP-525), 6 is refused if a quota is exceeded (KIP-599), 7 answers with
-    the topic id (KIP-516).
-    Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker, unless
-    `diamant.replication.factor.max` allows it; the topic then has one replica, and says so.
+    Behaviour: all valid topics of a request are written to the metadata log in one batch; the response is sent once this
+    is on disk and the partitions accept records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
+    Versions: 5 adds the counts and configurations to the response (KIP-525), 6 refuses requests beyond a quota (KIP-599), 7 adds
+    the topic id to the response (KIP-516).
+    Deviations: with one broker, a replication factor above 1 is refused, as in Kafka, unless `diamant.replication.factor.max`
+    allows it; the topic then has one replica, which the response reports.
 
     Source: ReplicationControlManager.createTopics.
     """
@@ -89,13 +89,13 @@ def _check(node: Node, topic: Any) -> NewTopic:
         int(topic.num_partitions),
         int(topic.replication_factor),
         assignments,
-        # Tools that copy a topic send all entries of DescribeConfigs.
+        # Tools that copy a topic send all entries of DescribeConfigs; ignore those that are not stored.
         {config.name: config.value for config in topic.configs if config.name not in ROWS},
     )
 
 
 def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
-    """Refuse names that differ from an earlier name of the request only in '.' and '_'."""
+    """Refuse names that differ only in '.' and '_' from an earlier name in the request."""
     forms: dict[str, str] = {}
     for name in list(accepted):
         first = forms.setdefault(name.replace(".", "_"), name)
@@ -108,7 +108,7 @@ def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[in
 
 
 def _charge(charge: MutationCharge, accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
-    """Charge for the topics to create, or to validate. Topics that exceed the quota are refused."""
+    """Charge the topics to the quota, even if they are only validated. Refuse topics that exceed it."""
     for name, topic in list(accepted.items()):
         try:
             charge.take(topic.partition_count)
@@ -155,9 +155,9 @@ def _entry(
 async def grow(
     quotas: Lazy[Quotas], topics: Topics, context: RequestContext, request: CreatePartitionsRequest
 ) -> ResponseFields:
-    """CreatePartitions (key 37), versions 0 to 3: grow topics (KIP-195).
+    """CreatePartitions (key 37), versions 0 to 3: add partitions to topics (KIP-195).
 
-    Versions: 3 is refused if a quota is exceeded (KIP-599).
+    Versions: 3 refuses requests beyond a quota (KIP-599).
 
     Source: ReplicationControlManager.createPartitions.
     """

@@ -1,9 +1,9 @@
 """DeleteTopics (key 20), versions 1 to 6.
 
-Behaviour: the directories are renamed at once and removed after `file.delete.delay.ms`; waiting fetches are answered
+Behaviour: the directories are renamed immediately and removed after `file.delete.delay.ms`; waiting fetches are answered
 with an error.
-Versions: 5 adds messages, and is refused if a quota is exceeded (KIP-599), 6 topics by id (KIP-516); before 3, disabled deletion
-is INVALID_REQUEST.
+Versions: before 3, the error is INVALID_REQUEST if deletion is disabled; 5 adds messages, and refuses requests beyond a quota
+(KIP-599); 6 can name topics by id (KIP-516).
 
 Source: ControllerApis.deleteTopics.
 """
@@ -109,7 +109,7 @@ def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str
 
 
 class _Names:
-    """Checks of the names that a client may use and see. `told`: requested ids that the client may describe, with their names."""
+    """Checks of a client's permissions on topics. `told`: requested ids that the client may describe, completed with names."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page (KIP-966).
 
-Behaviour: an empty list of topics means all. A page has at most `max.request.partition.size.limit` partitions, or the
-request's lower limit, and at least one. The answer's cursor is the beginning of the next page. A cursor skips the topics
-before its topic, which must be among the named topics; if all are requested and the cursor's topic was deleted, the page begins
-at partition 0 of the next topic.
+Behaviour: an empty list of topics means all. A page has at least one partition, and at most `max.request.partition.size.limit`
+or the request's limit, whichever is lower. The response's cursor says where the next page begins. A request with a cursor skips
+topics before the cursor's topic. If the request names topics, that topic must be among them; if it asks for all, and that topic
+was deleted, the page begins at partition 0 of the next topic.
 
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
 """
@@ -79,7 +79,7 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
 
 
 def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
-    """Return Kafka's answer to a request that cannot be served: INVALID_REQUEST for each topic."""
+    """Return Kafka's response to a request with an invalid cursor: INVALID_REQUEST for each topic."""
     topics = [
         {"error_code": int(ErrorCode.INVALID_REQUEST), "name": str(topic.name), "topic_id": None}
         for topic in request.topics
@@ -108,7 +108,7 @@ def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict
     partitions = []
     for index in indexes:
         log, state = topic.logs.get(index), node.topics.image.topics[topic.name].partitions[index]
-        # Without a log, the files could not be opened: there is a replica, but no leader.
+        # If the files could not be opened, there is no log: the partition has a replica, but no leader.
         leader = state.leader if log is not None else -1
         offline = state.replicas if log is None else () if brokers is None else brokers.offline(state)
         partitions.append(

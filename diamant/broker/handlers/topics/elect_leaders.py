@@ -1,7 +1,7 @@
 """ElectLeaders (key 43), versions 0 to 2: elections of preferred leaders, or of replicas that are not in sync.
 
-Behaviour: on one broker, the answer is ELECTION_NOT_NEEDED for each named partition. For a request for all (null), it lists the
-topics, each with the partitions that needed an election.
+Behaviour: with one broker, the answer for each named partition is ELECTION_NOT_NEEDED. If the request is for all partitions
+(null), the response lists all topics, each with only those partitions that needed an election.
 Versions: 1 adds the type of election and a top-level error (KIP-460).
 
 Source: ReplicationControlManager.electLeaders.
@@ -28,7 +28,7 @@ NOT_NEEDED = "Leader election not needed for topic partition."
 
 
 async def answer(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> ResponseFields:
-    """Answer for every partition."""
+    """Elect leaders where necessary, and report each partition."""
     kind = getattr(request, "election_type", PREFERRED)
     is_known = kind in (PREFERRED, UNCLEAN)
     asked = request.topic_partitions

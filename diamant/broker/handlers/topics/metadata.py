@@ -1,12 +1,12 @@
 """Metadata (key 3), versions 0 to 13: brokers and topics.
 
-Behaviour: a missing topic is created on its first request if client and configuration allow it; that request is answered
-at once with UNKNOWN_TOPIC_OR_PARTITION, and the client retries. Requests for all topics create none. Answers are cached by
-request until a topic changes. Versions: in 0 an empty list means all topics, later null; 4 adds
+Behaviour: the first request for a missing topic creates it if client and configuration allow this; that request is answered
+immediately with UNKNOWN_TOPIC_OR_PARTITION, and the client retries. Requests for all topics create none. Responses are cached
+by request until a topic changes. Versions: all topics are requested by an empty list in 0, by null in later versions; 4 adds
 allow_auto_topic_creation, 8 authorized operations (KIP-430), 10 topic ids and 12 requests by id (KIP-516), 13 a
 top-level error (KIP-1102).
-Deviations: the next request waits for the creation; Kafka answers UNKNOWN_TOPIC_OR_PARTITION until it is done. With
-`diamant.auto.create.topics.answer=ready`, the first request waits for it, too.
+Deviations: further requests wait until the topic is created; Kafka answers UNKNOWN_TOPIC_OR_PARTITION until then. With
+`diamant.auto.create.topics.answer=ready`, the first request waits, too.
 
 Source: KafkaApis.handleTopicMetadataRequest.
 """
@@ -51,22 +51,20 @@ if TYPE_CHECKING:
 KEY = 3
 FIRST_WITH_NULL_FOR_ALL = 1
 FIRST_WITH_REPLICAS_DOWN = 1
-"""In earlier versions, replicas that are down are left out and make an error of the partition."""
+"""Earlier versions omit replicas that are down, and report an error for their partition."""
 FIRST_BY_TOPIC_ID = 12
 ALL_TOPICS_SIZE = {9: 5, 10: 5, 11: 4, 12: 4, 13: 4}
 """The size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
 
 MAX_CACHED_BYTES = 8 * 1024 * 1024
-"""The bound of the cache of answers. A full cache is cleared."""
+"""The size limit of the response cache. A full cache is cleared."""
 
 
 _Key: TypeAlias = tuple[int, str, int, bytes, tuple[object, ...]]
 
 
 class MetadataCache:
-    """Encoded answers by (version, advertised address, request body, the client's access), valid for one generation of the
-    topics.
-    """
+    """Encoded responses by version, advertised address, request body and the client's access. Valid until a topic changes."""
 
     def __init__(self) -> None:
         self._answers: dict[_Key, bytes] = {}
@@ -100,7 +98,7 @@ def handle(
     context: RequestContext,
     body: bytes,
 ) -> Answer:
-    """Answer from the cache or from the present topics, and create missing ones."""
+    """Answer from the cache or from the current topics; begin to create missing topics."""
     connection = context.connection
     key = (context.api_version, connection.advertised_host, connection.advertised_port, body, context.access.key)
     generation = node.topics.generation
@@ -163,7 +161,7 @@ def _is_for_all(version: int, request: MetadataRequest) -> bool:
 def _names_to_create(
     node: Node, creation: AutoCreation, context: RequestContext, request: MetadataRequest
 ) -> list[str]:
-    """Return the missing topics that are pending, or to be created."""
+    """Return the missing topics that are being created, or that this request should create."""
     if _is_for_all(context.api_version, request):
         return []
     may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
@@ -196,9 +194,9 @@ def _error_of_name(name: str) -> ErrorCode | None:
 
 
 class _Asked:
-    """The topics of a request, and the answer.
+    """The topics of a request, and its response.
 
-    `new`: topics that this request was the first to name; they are unknown in the answer even if they exist by now.
+    `new`: topics that this request was the first to name; the response reports them as unknown even if they exist by now.
     """
 
     def __init__(
@@ -220,7 +218,7 @@ class _Asked:
             self.topics = [*dict.fromkeys(asked)]
 
     def answer(self, take: Callable[[bytes], None] = lambda _: None) -> bytes | Coroutine[Any, Any, bytes]:
-        """Return the answer, and pass it to `take`. With many topics, return a coroutine that does so."""
+        """Return the response and pass it to `take`; if there are many topics, return a coroutine that does so."""
         if len(self.topics) > MAX_AT_ONCE:
             return self.answer_in_slices(take)
         answer = self._encode([self._topic(topic) for topic in self.topics])
@@ -228,7 +226,7 @@ class _Asked:
         return answer
 
     async def answer_in_slices(self, take: Callable[[bytes], None] = lambda _: None) -> bytes:
-        """Return the answer, made in slices of the loop's time. Topics that are deleted in between are left out."""
+        """Return the response, letting other tasks run in between. Topics that they delete are left out."""
         by_name = self._node.topics.by_name
         encoded = [
             self._topic(topic)
@@ -260,12 +258,12 @@ class _Asked:
 
 
 def _cluster_operations(access: Access) -> int:
-    """Return the operations on the cluster that the client may perform; 0 if the client may not describe the cluster."""
+    """Return a bit field of the cluster operations that the client may perform; 0 if it may not describe the cluster."""
     return access.operations(ResourceType.CLUSTER) if access.allows(permissions.DESCRIBE_CLUSTER) else 0
 
 
 class _View:
-    """The topics as one request sees them."""
+    """Describes topics for one request, as far as the client may see them."""
 
     def __init__(self, node: Node, context: RequestContext, request: MetadataRequest, new: Collection[str]) -> None:
         self._node = node
@@ -276,7 +274,7 @@ class _View:
         self._shows_operations = getattr(request, "include_topic_authorized_operations", False)
 
     def wanted(self, name: str | None, topic_id: UUID | None) -> MetadataTopic:
-        """Return a topic requested by name or id, or the error for it."""
+        """Return the metadata of a topic requested by name or id, or the error for it."""
         topics = self._node.topics
         if name is None or topic_id is not None:
             if self._version < FIRST_BY_TOPIC_ID:
@@ -304,7 +302,7 @@ class _View:
         return self._access.operations(ResourceType.TOPIC, name) if self._shows_operations else NOT_REQUESTED
 
     def describe(self, topic: Topic) -> MetadataTopic:
-        """Return an existing topic."""
+        """Return the metadata of an existing topic."""
         brokers = self._node.topics.brokers
         partitions = []
         for index, partition in sorted(self._node.topics.image.topics[topic.name].partitions.items()):
@@ -331,10 +329,10 @@ class _View:
 
 
 def decode(version: int, body: memoryview) -> bytes:
-    """Return the body itself: it is the key of the cache, and is decoded only if the cache has no answer.
+    """Return the body itself. It is the key of the cache, and is decoded only if the cache has no response for it.
 
-    librdkafka (2.16) requests all topics with three stray zero bytes after the compact null array: space that it had reserved
-    for a count. Kafka reads the flags from them and ignores the bytes after the request.
+    When librdkafka (2.16) requests all topics, it leaves three stray zero bytes, reserved for a count, after the compact null
+    array. Drop them here; Kafka takes them for the flags, and ignores the bytes after the request.
     """
     size = ALL_TOPICS_SIZE.get(version)
     if size is not None and len(body) == size + 3 and bytes(body[:4]) == b"\x00\x00\x00\x00":

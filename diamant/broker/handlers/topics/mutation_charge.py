@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def charge_of(quotas: Lazy[Quotas], context: RequestContext, *, is_strict: bool) -> MutationCharge:
-    """Return the charge of a request. `is_strict`: refuse the excess, rather than carry it out and throttle the client."""
+    """Return the charge of a request. `is_strict`: refuse changes beyond the quota instead of throttling the client."""
     quota = None if quotas.made is None else quotas.made.mutations
     return MutationCharge(quota, context.connection.principal.name, context.client_id, is_strict=is_strict)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 async def alter(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> ResponseFields:
     """AlterPartitionReassignments (key 45), versions 0 to 1: replace the replicas of partitions.
 
-    Behaviour: on one broker, this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT, unless
-    `diamant.replication.factor.max` allows it. With several brokers, which share one log, a reassignment is complete at once.
-    There is never a reassignment to cancel.
-    Versions: 1 may forbid a change of the replication factor (KIP-860).
+    Behaviour: with one broker, this node is accepted as a replica, without effect; any other is refused with
+    INVALID_REPLICA_ASSIGNMENT unless `diamant.replication.factor.max` allows it. Several brokers share one log, so a reassignment
+    is complete immediately. There is never a reassignment to cancel.
+    Versions: 1 can forbid changes of the replication factor (KIP-860).
     Deviations: none known on one broker; with several, see above.
 
     Source: ReplicationControlManager.alterPartitionReassignments (KIP-455).
@@ -77,7 +77,7 @@ def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
 
 
 def list_all(context: RequestContext, request: ListPartitionReassignmentsRequest) -> ResponseFields:
-    """ListPartitionReassignments (key 46), version 0: always empty, as reassignments are complete at once.
+    """ListPartitionReassignments (key 46), version 0: always empty, as reassignments are complete immediately.
 
     Source: ReplicationControlManager.listPartitionReassignments (KIP-455).
     """

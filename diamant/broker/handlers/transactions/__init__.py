@@ -1,1 +1,1 @@
-"""Handlers of transactions and producers."""
+"""Handlers for transactions and producers."""

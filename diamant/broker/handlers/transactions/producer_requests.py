@@ -1,4 +1,4 @@
-"""The requests of transactional producers: a producer id, additions to the transaction, its end."""
+"""The requests of transactional producers: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_INIT_WITH_PRODUCER_FENCED = 4
-"""The first version of InitProducerId that knows PRODUCER_FENCED."""
+"""The first version of InitProducerId that supports PRODUCER_FENCED."""
 FIRST_BATCHED = 4
 FIRST_END_TV2 = 5
 TV2 = 2
@@ -42,10 +42,10 @@ def init_producer_id(
 ) -> Response:
     """InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent or transactional producer.
 
-    Behaviour: without a transactional id, the answer is a new producer id with epoch 0. With one, it is the producer id of the
-    transactional id, with an epoch that fences all earlier epochs; an open transaction is aborted first, and the client retries.
-    Versions: in 3 a producer may send its old id and epoch (KIP-360); as in Kafka, an idempotent producer gets a new id anyway.
-    4 knows PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE, which is never answered here.
+    Behaviour: without a transactional id, the response has a new producer id with epoch 0. With one, it has the producer id
+    of the transactional id, with an epoch that fences all earlier epochs; an open transaction is aborted first, and the client
+    retries. Versions: in 3 a producer may send its old id and epoch (KIP-360); as in Kafka, an idempotent producer gets a new id
+    anyway. 4 adds PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE, which is never returned here.
 
     Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
     """
@@ -92,9 +92,9 @@ def add_partitions(
 ) -> ResponseFields:
     """AddPartitionsToTxn (key 24), versions 0 to 5: announce the partitions to which a transaction will write.
 
-    Behaviour: all partitions of a transaction are added or none: if one does not exist, it gets its error and all others
-    OPERATION_NOT_ATTEMPTED. Versions: 2 knows PRODUCER_FENCED. 4 is for brokers: several transactions in a request, and
-    `verify_only`, which only reports the partitions that belong to the transaction (KIP-890). 5 adds nothing.
+    Behaviour: either all partitions of a transaction are added or none. If one is refused, the response has its error, and
+    OPERATION_NOT_ATTEMPTED for the others. Versions: 2 adds PRODUCER_FENCED. 4 is for brokers: it has several transactions in a
+    request, and `verify_only`, which only reports the partitions that belong to the transaction (KIP-890). 5 adds nothing.
 
     Source: KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator.handleAddPartitionsToTransaction.
     """
@@ -202,8 +202,8 @@ def add_offsets(
 ) -> ResponseFields:
     """AddOffsetsToTxn (key 25), versions 0 to 4: announce commits of a group's offsets in the transaction.
 
-    Behaviour: adds the group's partition of `__consumer_offsets` to the transaction. Versions: 2 knows
-    PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never answered here.
+    Behaviour: adds the group's partition of `__consumer_offsets` to the transaction. Versions: 2 adds
+    PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never returned here.
 
     Source: KafkaApis.handleAddOffsetsToTxnRequest.
     """
@@ -226,8 +226,8 @@ def end_transaction(transactions: TransactionCoordinator, context: RequestContex
     """EndTxn (key 26), versions 0 to 5: commit or abort.
 
     Behaviour: answered when the decision and, unless a disk fails, all markers are written, so that the next transaction may
-    begin at once. Versions: 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never answered here. 5 raises the
-    producer's epoch and returns it (TV2, KIP-890); a producer whose epochs are exhausted gets another id.
+    begin immediately. Versions: 2 adds PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never returned here. 5 raises the
+    producer's epoch and returns it (TV2, KIP-890); a producer whose epochs are exhausted gets a new id.
 
     Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.handleEndTransaction.
     """
@@ -256,6 +256,6 @@ def _with_producer(code: int, producer_id: int = -1, producer_epoch: int = -1) -
 
 
 def _code(error: BaseException, version: int, first: int = FIRST_WITH_PRODUCER_FENCED) -> int:
-    """Return the error code in a version. `first`: the first version that knows PRODUCER_FENCED."""
+    """Return the code of an error in a version. `first`: the first version that supports PRODUCER_FENCED."""
     code = error_of(error)[0]
     return ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED and version < first else code

@@ -1,4 +1,4 @@
-"""The transactions of the broker: listed, and described."""
+"""Requests that list and describe the broker's transactions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def list_all(
 ) -> Response:
     """ListTransactions (key 66), versions 0 to 2: the known transactional ids (KIP-664).
 
-    Behaviour: ids must match all filters. The answer names unknown states. Versions: 1 filters by the duration of an
-    open transaction (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
-    Deviations: characters beyond ASCII match nothing if they are in a pattern; in an id, they are matched by `.` and the like.
+    Behaviour: ids must match all filters. The response names the states in the filter that do not exist. Versions: 1 adds a
+    filter by the duration of an open transaction (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
+    Deviations: a non-ASCII character matches nothing if it is in the pattern; if it is in an id, only `.` and the like match it.
 
     Source: TransactionStateManager.listTransactionStates.
     """

@@ -2,8 +2,8 @@
 
 Behaviour: the group's partition of `__consumer_offsets` must belong to the transaction; the group coordinator checks the
 member and writes the offsets. Missing partitions get an error, and the others are committed. Versions: 3 names the member
-(KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890), 6 has ids
-of topics, and the codes GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and UNKNOWN_TOPIC_ID (KIP-1319).
+(KIP-447), 4 adds TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction automatically (TV2, KIP-890), 6 has
+topic ids, and the codes GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and UNKNOWN_TOPIC_ID (KIP-1319).
 
 Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets.
 """

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (key 27), versions 1 and 2: end a producer's transaction in single partitions.
+"""WriteTxnMarkers (key 27), versions 1 and 2: end a producer's transaction in individual partitions.
 
-Behaviour: used between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
-knows. Versions: 2 adds the transaction version: with TV2, the marker's epoch must be above the epoch of the open
+Behaviour: Kafka uses it between brokers; here it serves `kafka-transactions --abort`, which ends transactions that no
+coordinator knows. Versions: 2 adds the transaction version: with TV2, the marker's epoch must be above the epoch of the open
 transaction. A broker without a replica answers UNKNOWN_TOPIC_OR_PARTITION.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.checkProducerEpoch.
