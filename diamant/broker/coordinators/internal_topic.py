@@ -3,8 +3,8 @@
 All records of one group, transactional id or share partition are in one partition, chosen by the hash of its name. The topic is
 created when it is first needed, such as when a client first looks for a coordinator.
 
-A record takes effect once it is in the partition's log. Appending is one write to the page cache in the turn of the loop that
-decides on the change. So answered changes survive SIGKILL, and memory never differs from the log.
+A record takes effect once it is in the partition's log. It is appended, with one write to the page cache, in the same turn of the
+loop that decides on the change. So acknowledged changes survive SIGKILL, and memory never differs from the log.
 
 Source: GroupCoordinatorService.partitionFor, TransactionStateManager.partitionFor, DefaultAutoTopicCreationManager.
 """
@@ -43,7 +43,7 @@ class KeyValue(NamedTuple):
 def partition_of(text: str, partition_count: int) -> int:
     """Return the partition of a group or transactional id (`Utils.abs`: the smallest integer counts as 0).
 
-    The latest results are cached: hashing ten characters takes a microsecond.
+    The latest results are cached, since hashing ten characters takes a microsecond.
     """
     value = string_hash(text)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
@@ -69,9 +69,9 @@ class InternalTopic:
         factor: int,
         base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`partition_count`, `configs`, `factor` (of replicas): for the topic's creation. `codec`, `base_sequence`: for batches.
+        """`partition_count`, `configs` and `factor` (replicas) are for a new topic, `codec` and `base_sequence` for batches.
 
-        Batches that may have a producer need Kafka's base sequence, 0, as Kafka's cleaner refuses to rewrite other batches.
+        If batches may have a producer, `base_sequence` must be 0, as in Kafka: its cleaner refuses to rewrite other batches.
         """
         self.name = name
         self._node = node
@@ -98,7 +98,7 @@ class InternalTopic:
         return partition_of(text, self._new_partition_count if image is None else len(image.partitions))
 
     def is_at(self, broker_id: int, text: str) -> bool:
-        """Return whether a broker of this process coordinates a group or transactional id: True with one broker or no topic."""
+        """Return whether a broker coordinates a group or transactional id. Always true with one broker or without the topic."""
         brokers = self._node.topics.brokers
         return brokers is None or coordinator_of(brokers, self.name, text) in (None, broker_id)
 
@@ -114,7 +114,7 @@ class InternalTopic:
         if log is None:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{self.name}-{partition} cannot be used: ask FindCoordinator first, which creates the topic"
+                f"{self.name}-{partition} cannot be used: send FindCoordinator first, which creates the topic"
                 if topic is None
                 else f"{self.name}-{partition} could not be opened, see the broker's log",
             )
@@ -180,7 +180,8 @@ class InternalTopic:
         if len(batch) > log.config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{len(batch)} bytes for {self.name}-{partition}, over max.message.bytes={log.config.max_message_bytes}",
+                f"a batch of {len(batch)} bytes for {self.name}-{partition} exceeds its "
+                f"max.message.bytes={log.config.max_message_bytes}",
             )
         base_offset = log.append_internal(batch).base_offset
         self._node.flusher.owe(log)

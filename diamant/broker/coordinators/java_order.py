@@ -4,11 +4,11 @@ The uniform assignor assigns partitions in the order in which Kafka's hash maps 
 here results in the same assignment, so members keep their partitions when a group moves between Kafka and this
 broker.
 
-A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
-the capacity a power of two. Iteration goes by bucket, and within a bucket in order of insertion. (Java converts a
-bucket with more than eight elements to a tree; this is not reproduced, and would only change the order.)
+A `java.util.HashMap` is an array of buckets. An element with hash code `h` is in bucket `(h ^ h >>> 16) mod capacity`, where the
+capacity is a power of two. Iteration goes from bucket to bucket, and within a bucket in order of insertion. (Java converts a
+bucket with more than eight elements to a tree. This is not reproduced, so the order within such a bucket can differ.)
 
-Kafka's own `TimelineHashMap` begins with two slots and uses the highest bits of the hash code times a constant.
+Kafka's own `TimelineHashMap` begins with two slots. It multiplies the hash code by a constant; the highest bits are the slot.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def copied_map_capacity(count: int) -> int:
 
 
 def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], int], capacity: int) -> list[_Element]:
-    """Sort `elements`, passed in order of insertion, in the order of a map with `capacity` buckets."""
+    """Sort `elements`, given in order of insertion, into the iteration order of a map with `capacity` buckets."""
 
     def bucket(element: _Element) -> int:
         code = hash_of(element) & _MASK

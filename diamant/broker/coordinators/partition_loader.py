@@ -1,10 +1,10 @@
 """Loads the partitions of a coordinator's topic after a start, one after another.
 
 Requests are served during that time; a request for a partition that is not loaded yet moves it to the front. An empty
-partition counts as loaded. As in Kafka, a corrupt partition is not served, rather than served with outdated state. A
+partition counts as loaded. As in Kafka, a corrupt partition is not served at all, since its state might be outdated. A
 partition that the disk fails to read is retried after FIRST_RETRY_S, then after pauses that double each time, up to MAX_RETRY_S.
 
-Bounds: one partition at a time, with the memory of `read`; MAX_LATE waiting calls for each partition that is not loaded.
+Bounds: one partition is loaded at a time, with the memory that `read` takes; at most MAX_LATE calls wait for each partition.
 
 Source: CoordinatorRuntime.scheduleLoadOperation, CoordinatorLoaderImpl, and TransactionStateManager for transactions.
 """
@@ -27,13 +27,13 @@ from diamant.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
-"""Pauses before an unreadable partition is read again."""
+"""The first and the longest pause before an unreadable partition is read again."""
 
 MAX_LATE = 10_000
-"""The most calls that wait for a partition to be loaded; beyond that number, the oldest is dropped."""
+"""How many calls can wait for a partition to be loaded; beyond that number, the oldest is dropped."""
 
 _UNREADABLE = (CorruptBatch, StorageError)
-"""Errors of corrupt bytes, which no retry cures."""
+"""Errors caused by corrupt bytes, after which no retry can succeed."""
 
 NOT_OPENED = "its log could not be opened"
 NOT_READABLE = "its records cannot be read; this is not retried before the next start"
@@ -44,8 +44,8 @@ _Read = TypeVar("_Read")
 class PartitionLoader(Generic[_Read]):
     """Loads the partitions of `topic`, if there is one; `what` names their contents in messages. Belongs to the loop thread.
 
-    `read(log)` reads a log up to its end in the turn of the loop in which it returns. `take_over(partition, read)` adopts the
-    result, in any number of turns.
+    `read(log)` reads a log, and must return in the turn of the loop in which it reaches the log's end, so that it misses no
+    record. `take_over(partition, read)` adopts the result, and may take any number of turns.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PartitionLoader(Generic[_Read]):
 
     @property
     def is_done(self) -> bool:
-        """Whether every partition is loaded or has failed, even if it is retried."""
+        """Whether every partition is loaded or has failed. A failed one may still be retried."""
         return not self._waiting
 
     @property
@@ -91,8 +91,8 @@ class PartitionLoader(Generic[_Read]):
         return len(self._waiting)
 
     def check(self, partition: int) -> None:
-        """Raise KafkaError: COORDINATOR_LOAD_IN_PROGRESS for a partition that is not loaded yet, which moves to the front;
-        NOT_COORDINATOR for a partition that failed to load.
+        """Raise KafkaError NOT_COORDINATOR if the partition failed to load. If it is not loaded yet, raise
+        COORDINATOR_LOAD_IN_PROGRESS, and load it next.
         """
         if self._has_failed(partition):
             raise KafkaError(
@@ -110,7 +110,7 @@ class PartitionLoader(Generic[_Read]):
             apply()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` for a record just appended, as `when_loaded` does, unless a read of the partition will find it."""
+        """Like `when_loaded`, but for a record just appended: do nothing if loading will read that record anyway."""
         if partition not in self._late or partition in self._is_read:
             self.when_loaded(partition, apply)
 
@@ -119,7 +119,7 @@ class PartitionLoader(Generic[_Read]):
         return list(self._late)
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions whose contents are unknown now, ascending, with the reasons. A reason contains no record data."""
+        """Return the partitions that are not in memory, in ascending order, each with the reason, which has no record data."""
         found = {partition: "it is being loaded" for partition in self._waiting}
         failed = {partition: why for partition, why in list(self._failed.items()) if self._has_failed(partition)}
         return dict(sorted((found | failed).items()))
@@ -140,7 +140,7 @@ class PartitionLoader(Generic[_Read]):
             await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Stop loading: no further result is adopted. A thread may finish its current read."""
+        """Stop loading without waiting: no further result is adopted, but a thread may finish its current read."""
         for timer in self._retries.values():
             timer.cancel()
         self._retries.clear()
@@ -148,7 +148,7 @@ class PartitionLoader(Generic[_Read]):
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Stop loading, and wait for the end."""
+        """Stop loading, and wait until it has ended."""
         self.cancel()
         if self._task is not None:
             with suppress(asyncio.CancelledError):

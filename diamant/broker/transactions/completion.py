@@ -1,7 +1,7 @@
-"""The completion of transactions in Prepare*: writes their markers and the Complete* record.
+"""Completes transactions in Prepare*: writes their markers, then the Complete* record.
 
-If a partition cannot take its marker (a failing disk), the transaction stays in Prepare*. The markers are retried with growing
-pauses, and whenever the producer sends a request.
+If a partition cannot take its marker because a disk fails, the transaction stays in Prepare*. The missing markers are retried
+after growing pauses, and whenever the producer sends a request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, MAX_RETRY_S = 0.1, 10.0
-"""Pauses between retries of markers that a partition refused."""
+"""The first and the longest pause before missing markers are retried."""
 
 
 class TransactionCompletion:
@@ -49,7 +49,7 @@ class TransactionCompletion:
         self._missing.clear()
 
     def partitions_without_marker(self, txn: Transaction) -> frozenset[TopicPartition]:
-        """Return the partitions of a transaction; if it is ending, the partitions whose marker is missing."""
+        """Return the partitions of a transaction; if it is ending, only those whose marker is missing."""
         return self._missing.get(txn.transactional_id, txn.partitions)
 
     def finish(self, txn: Transaction) -> Transaction:

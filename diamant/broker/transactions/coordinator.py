@@ -1,9 +1,9 @@
 """The transaction coordinator: requests of transactional producers.
 
 Every change takes one turn of the loop: decide (`transaction`), append the record, change memory, write the markers.
-A commit is PrepareCommit in the log, a marker in each partition, CompleteCommit in the log. After a SIGKILL between any
-two of these, the next start continues from the data directory: Prepare* holds the decision, and
-markers written twice are harmless (`completion.py`).
+A commit writes PrepareCommit to the log, a marker to each partition, and CompleteCommit to the log. After a SIGKILL in between,
+the next start completes the transaction: PrepareCommit holds the decision, and markers written twice are harmless
+(`completion.py`).
 
 Difference from Kafka: markers are written before EndTxn is answered, so the next transaction need not wait for them.
 
@@ -45,7 +45,7 @@ class TransactionCoordinator:
     """All transactions of the broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, groups: Lazy[GroupCoordinator]) -> None:
-        """`groups`: the group coordinator, if made, is notified of markers in its topic."""
+        """`groups`: the group coordinator. If it exists, it is notified of markers in its topic."""
         self._node = node
         self.store = TransactionStore(node, lambda: self._timeouts.begin(), lambda txn: self.completion.finish(txn))
         self.completion = TransactionCompletion(node, groups, self.store)
@@ -95,7 +95,7 @@ class TransactionCoordinator:
         """Return the id of a transactional producer, and an epoch that fences all earlier producers (InitProducerId).
 
         Raises NewProducerIdNeeded if a new id is needed and `new_producer_id` is None. KafkaError: as `find`;
-        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if a transaction was in progress, which is aborted.
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if a transaction is in progress; it is aborted.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -123,7 +123,7 @@ class TransactionCoordinator:
             self.completion.finish(self.store.put(following))
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"the open transaction of {transactional_id} is aborted first: try again",
+                f"the open transaction of {transactional_id} is being aborted: try again",
             )
         return self.store.put(following).identity
 
@@ -135,9 +135,9 @@ class TransactionCoordinator:
         *,
         client_version: int,
     ) -> None:
-        """Add partitions to the transaction. The first of them begins it.
+        """Add partitions to the transaction; begin it if it is not open.
 
-        The caller has checked that they exist. KafkaError: as `find`, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        The caller has checked that the partitions exist. KafkaError: as `find`, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS; UNSUPPORTED_VERSION for TV2 if the finalized `transaction.version` is 0.
         """
         self._check_client_version(client_version)
@@ -148,7 +148,7 @@ class TransactionCoordinator:
         if following is not txn:
             self.store.put(following)
         else:
-            # An earlier copy of this request may have added them just now.
+            # An earlier attempt of this request may have added them just now, and may not be durable yet.
             self.store.owe_flush(transactional_id)
 
     def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
@@ -166,7 +166,7 @@ class TransactionCoordinator:
         client_version: int,
         new_producer_id: int | None = None,
     ) -> ProducerIdAndEpoch:
-        """Commit or abort; return the producer's id and epoch from now on (`client_version` 2 raises the epoch).
+        """Commit or abort; return the producer id and epoch to use from now on. `client_version` 2 raises the epoch.
 
         Raises NewProducerIdNeeded if a new id is needed but not passed. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
         """
@@ -189,9 +189,9 @@ class TransactionCoordinator:
         return ended.identity
 
     def with_producer_id(self, step: Callable[[int | None], T], without: Callable[[], T]) -> T | Coroutine[Any, Any, T]:
-        """Call `step(None)`; if it raises NewProducerIdNeeded, call it with a new producer id, or `without()` if there is none.
+        """Call `step(None)`; if it raises NewProducerIdNeeded, call it with a new id, or call `without()` if no id is available.
 
-        Return the result, or a coroutine of it if a block of ids must be recorded first.
+        Return the result, or a coroutine that returns it if a block of ids must be recorded first.
         """
         try:
             return step(None)
@@ -204,10 +204,11 @@ class TransactionCoordinator:
         return answer
 
     def _check_client_version(self, client_version: int) -> None:
-        """Refuse TV2 if `transaction.version` is 0, as Kafka cannot write its records then. A correct client never uses it."""
+        """Refuse TV2 if `transaction.version` is 0, since records of that version lack its fields. Correct clients never try."""
         if client_version >= 2 and self.store.server_version < 1:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0, so transactions end as in earlier versions"
+                ErrorCode.UNSUPPORTED_VERSION,
+                "transaction.version is 0, which does not support transactions of version 2",
             )
 
     def _known(self, transactional_id: str) -> Transaction:

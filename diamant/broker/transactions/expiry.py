@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOMBSTONE_BATCH = 500
-"""Tombstones per batch. The keys of so many stay far below any sensible `max.message.bytes`."""
+"""Tombstones per batch. Such a batch is far smaller than any sensible `max.message.bytes`."""
 
 
 class TransactionExpiry:
-    """Checks all ids every `transaction.remove.expired.transaction.cleanup.interval.ms`."""
+    """Removes expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms`."""
 
     def __init__(self, node: Node, store: TransactionStore) -> None:
         self._node = node
@@ -70,7 +70,7 @@ class TransactionExpiry:
 
 
 class TransactionTimeouts:
-    """Checks open transactions every `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
+    """Aborts overdue transactions every `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
 
     def __init__(self, node: Node, store: TransactionStore, completion: TransactionCompletion) -> None:
         self._node = node
@@ -83,7 +83,7 @@ class TransactionTimeouts:
         )
 
     def begin(self) -> None:
-        """Schedule a check one interval from now, as the first transaction was opened."""
+        """Schedule a check one interval from now. Called when the first transaction opens."""
         self._period.done()
         self._node.scheduler.poke()
 
@@ -105,10 +105,10 @@ class TransactionTimeouts:
             txn = self._store.transactions.get(transactional_id)
             now_ms = self._node.env.clock.now_ms()
             if txn is None or not txn.is_timed_out(now_ms):
-                return  # the transaction ended while an id was fetched
+                return  # the transaction ended during the wait for a producer id
             aborted = fenced(txn, now_ms, server_version=self._store.server_version, new_producer_id=new_producer_id)
             self._completion.finish(self._store.put(aborted))
-            logger.info("transaction %s was open for more than %d ms: aborted", transactional_id, txn.timeout_ms)
+            logger.info("transaction %s timed out after %d ms and was aborted", transactional_id, txn.timeout_ms)
 
         try:
             try:

@@ -1,4 +1,4 @@
-"""Overdue partitions that wait for the end of an open transaction."""
+"""Partitions that are overdue for cleaning because a transaction is still open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TransactionHold:
-    """A partition, and the transaction that keeps closed segments of it from being cleaned."""
+    """A partition, and the open transaction that keeps its closed segments from being cleaned."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class TransactionHold:
 def transaction_holds(
     node: Node, overdue: Iterable[TopicPartition], transactions: Lazy[TransactionCoordinator]
 ) -> list[TransactionHold]:
-    """Return the overdue partitions that an open transaction holds. Call on the loop thread; may read a header for each."""
+    """Return the `overdue` partitions that wait for an open transaction. Call on the loop thread; may read a header for each."""
     holds = []
     for partition in overdue:
         log = node.directory.logs.get(partition)

@@ -2,7 +2,7 @@
 
 One process holds the coordinator and all partitions, so writing a marker is an append. A partition that cannot take its
 marker now is retried later. A deleted partition, or a partition that knows a newer epoch of the producer, needs no marker.
-(In the second case Kafka drops the whole transaction until its next start. Here the transaction would then never end.)
+(In the second case, Kafka forgets the whole transaction until its next start; here, that would leave it open forever.)
 
 Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler, KafkaApis.handleWriteTxnMarkersRequest.
 """
@@ -39,7 +39,7 @@ def write_marker(
     is_commit: bool,
     coordinator_epoch: int,
 ) -> None:
-    """Append a marker, and notify the group coordinator if it ends commits of offsets.
+    """Append a marker. If it ends a commit of offsets, notify the group coordinator.
 
     KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR; nothing is written then.
     """
@@ -93,9 +93,9 @@ def write_markers(
 
 
 def _log(node: Node, topic: str, partition: int) -> Log | None:
-    """Return the log of a partition; None if it was deleted. Raises KafkaError KAFKA_STORAGE_ERROR if it should exist.
+    """Return the log of a partition; None if it was deleted. Raises KafkaError if it exists but cannot be used.
 
-    A topic in creation replaces a deleted one of the same name, and with it the records of the transaction.
+    If the topic is still being created, the transaction's records were in a deleted topic of the same name.
     """
     try:
         log = node.topics.log(topic, partition)

@@ -1,4 +1,4 @@
-"""The open transactions of a log, with the facts that their coordinator knows."""
+"""The open transactions of a log, with what their coordinator knows about them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> list[OpenTransaction]:
-    """Return the open transactions. Call on the loop thread; reads a header for each that no coordinator knows."""
+    """Return the open transactions of a log. Call on the loop thread; reads a header for each one unknown to the coordinator."""
     known = {}
     if transactions.made is not None:
         known = {
@@ -40,7 +40,7 @@ def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> l
 
 
 def oldest_open(log: Log) -> OpenTransaction | None:
-    """Return the open transaction at the last stable offset, as the log knows it; None if none is open."""
+    """Return the oldest open transaction, with only the facts in the log; None if none is open."""
     stable = log.last_stable_offset
     producer_ids = (
         producer.producer_id
@@ -52,7 +52,7 @@ def oldest_open(log: Log) -> OpenTransaction | None:
 
 
 def open_transaction_problem(log: Log | None, end_offset: int) -> list[dict[str, str]]:
-    """Return the problem for a certificate if an open transaction keeps records below `end_offset`; otherwise an empty list.
+    """Return a certificate's problem, in a list, if an open transaction keeps records below `end_offset`; else an empty list.
 
     The problem names no transactional id, as the id may contain the erased data.
     """

@@ -13,8 +13,8 @@ PrepareEpochFence, between the decision to fence and PrepareAbort, is never stor
 A transaction ends in one of two ways (KIP-890), selected by the version of the client's request:
 
     TV1   the epoch stays; a retried EndTxn is recognised by the state
-    TV2   every end raises the epoch: a request with the previous epoch is a retry, and the partitions refuse a late
-          batch, since their markers carry the raised epoch
+    TV2   every end raises the epoch, so a request with the previous epoch is a retry, and the partitions refuse late
+          batches, since their markers carry the raised epoch
 
 Source: TransactionMetadata, TransactionCoordinator (prepareInitProducerIdTransit, endTransaction).
 """
@@ -82,7 +82,7 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Transaction(NamedTuple):
-    """The state of one transactional id. -1 means "none" in all fields; times in ms."""
+    """The state of one transactional id. In all fields, -1 means "none". Times are in ms."""
 
     transactional_id: str
     producer_id: int
@@ -93,15 +93,15 @@ class Transaction(NamedTuple):
     start_ms: int = NO_TIME_MS
     last_update_ms: int = NO_TIME_MS
     previous_producer_id: int = NO_PRODUCER_ID
-    """The id before the last change. A client may retry with it after its epochs were exhausted."""
+    """The producer id before the last change. A client that got a new id because its epochs were exhausted may retry with it."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The id to use next if the transaction now ending has used the last epoch (TV2)."""
+    """The producer id to use next if the ending transaction has used the last epoch (TV2)."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The previous epoch, if the producer itself raised it. Not stored, as in Kafka."""
     client_version: int = 0
-    """The `transaction.version` of the client's last request: 2, or 0, which as in Kafka includes TV1."""
+    """The `transaction.version` of the client's last request: 2 for TV2, otherwise 0, as in Kafka."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Not written here. A stored one is kept as long as `next_producer_id`."""
+    """Never set here. A loaded value is kept until `next_producer_id` is reset."""
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
@@ -110,7 +110,7 @@ class Transaction(NamedTuple):
 
     @property
     def is_commit(self) -> bool:
-        """Whether the transaction ends, or has ended, with a commit."""
+        """Whether the transaction is ending, or has ended, with a commit."""
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
 
     @property
@@ -146,10 +146,10 @@ def initialized(
     new_producer_id: int | None,
     server_version: int,
 ) -> Transaction:
-    """Return the transaction with the next epoch, or a new id, for an initializing producer; abort an open transaction.
+    """Return the transaction for a producer that initializes: with the next epoch or a new id; an open one, in PrepareAbort.
 
-    After an abort (state PREPARE_ABORT) the client gets CONCURRENT_TRANSACTIONS and retries. `expected`: the client's
-    own view of its id and epoch (KIP-360), None at its start. Raises NewProducerIdNeeded if the epochs are exhausted and
+    In state PrepareAbort, the client gets CONCURRENT_TRANSACTIONS and retries. `expected`: the id and epoch that the client
+    thinks it has (KIP-360); None when it starts. Raises NewProducerIdNeeded if the epochs are exhausted and
     `new_producer_id` is None. KafkaError: PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if expected is not None and not _may_be(txn, expected):
@@ -198,7 +198,7 @@ def with_partitions(
     *,
     client_version: int,
 ) -> Transaction:
-    """Return the transaction with `partitions` added, begun if none is open; `txn` itself if it has them all.
+    """Return the transaction with `partitions` added; begin it if it is not open. Return `txn` if it already has them all.
 
     KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
@@ -223,7 +223,7 @@ def with_partitions(
 
 
 def check_producer(txn: Transaction, producer: ProducerIdAndEpoch) -> None:
-    """Check that `producer` may act in a transaction that is not ending. Errors: as `with_partitions`."""
+    """Check that the producer id and epoch are current, and that the transaction is not ending. Errors: as `with_partitions`."""
     if txn.producer_id != producer.producer_id:
         raise _other_producer_id(txn, producer)
     if txn.producer_epoch != producer.producer_epoch:
@@ -295,16 +295,16 @@ def _ended_tv2(
             raise _impossible(txn, is_commit)
         if is_commit:
             raise _impossible(txn, is_commit)
-    # An abort without a transaction (the client has written nothing) begins a transaction and ends it at once.
+    # An abort without a transaction (the client has written nothing) begins a transaction and ends it immediately.
     start_ms = txn.start_ms if txn.state is ONGOING else now_ms
     return _ending_raised(txn, is_commit, now_ms, new_producer_id)._replace(start_ms=start_ms)
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return an open transaction in PrepareAbort, because it timed out or a producer initializes its transactional id.
+    """Return an open transaction as PrepareAbort. Call this if it timed out, or if a producer initializes its transactional id.
 
-    The raised epoch fences the producer. From `server_version` 2 on, that producer can initialize again with the old
-    epoch, and gets the new one. Raises NewProducerIdNeeded as `initialized` does.
+    The raised epoch fences the producer. From `server_version` 2 on, the fenced producer can initialize again with its old
+    epoch, and gets the raised one. Raises NewProducerIdNeeded as `initialized` does.
     """
     if server_version >= 2:
         return _ending_raised(txn, False, now_ms, new_producer_id)
@@ -314,7 +314,7 @@ def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_i
 
 
 def _ending_raised(txn: Transaction, is_commit: bool, now_ms: int, new_producer_id: int | None) -> Transaction:
-    """Return the ending transaction of TV2: in the next epoch or, after the last epoch, with another producer id."""
+    """Return a transaction that ends as in TV2: with the next epoch and, if this exhausts the epochs, the next producer id."""
     next_producer_id = NO_PRODUCER_ID
     if txn.is_exhausted:
         if new_producer_id is None:
@@ -339,7 +339,7 @@ def _ending(txn: Transaction, is_commit: bool, now_ms: int) -> Transaction:
 
 
 def completed(txn: Transaction, now_ms: int) -> Transaction:
-    """Return an ending transaction as completed, for use once all its markers are written."""
+    """Return an ending transaction as Complete*. Call this once all its markers are written."""
     done = txn._replace(
         state=COMPLETE_COMMIT if txn.is_commit else COMPLETE_ABORT,
         partitions=frozenset(),

@@ -4,9 +4,9 @@ Memory: one `Transaction` (about 500 bytes, plus 100 for each open partition) pe
 `transactional.id.expiration.ms`; as in Kafka, nothing else bounds their number.
 
 While a partition loads, a thread reads its bytes, and the loop splits them into records piece by piece. Keys and values are
-decoded only at the end, since later records replace most of them. A small partition is read on the loop at once. Memory: a piece
-(`CHUNK_BYTES` or one batch), and one value per id. A record that cannot be decoded is skipped and logged; Kafka skips unknown key
-versions and stops at a broken value.
+decoded only at the end, since later records replace most of them. A small partition is read on the loop itself. Loading takes
+the memory of one piece (`CHUNK_BYTES` or one batch), and of one value per id. A record that cannot be decoded is skipped and
+logged; Kafka skips unknown key versions and stops at a broken value.
 
 Source: TransactionStateManager, its loadTransactionMetadata.
 """
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 CHUNK_BYTES = 256 * 1024
 SMALL_LOG_BYTES = 64 * 1024
-"""A partition up to this size is read on the loop at once: about 2 ms."""
+"""Partitions up to this size are read on the loop, which takes about 2 ms."""
 
 
 class Piece(NamedTuple):
-    """Some whole batches of the log."""
+    """One or more whole batches of the log."""
 
     slices: tuple[FileSlice, ...]
     offset: int
@@ -100,7 +100,7 @@ def _decoded(latest: _Found, log: Log) -> dict[str, Transaction]:
         try:
             transactional_id = parse_key(key)
             if transactional_id is None:
-                raise ProtocolError("its key is of a newer version")
+                raise ProtocolError("its key has a newer version")
             txn = from_value(transactional_id, parse_value(value))
         except (ProtocolError, ValueError) as error:
             logger.error("%s-%d: the record at offset %d is skipped: %s", log.topic, log.partition, offset, error)
@@ -177,7 +177,7 @@ class TransactionStore:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if self._in_use is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name} does not exist: ask FindCoordinator first")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name} does not exist: send FindCoordinator first")
         partition = self.topic.partition_of(transactional_id)
         if partition not in self._in_use.logs:
             raise KafkaError(
@@ -208,7 +208,7 @@ class TransactionStore:
             del self.transactions[transactional_id]
 
     def owe_flush(self, transactional_id: str) -> None:
-        """Make the current request's answer wait until the log of an id is as durable as configured."""
+        """Let the current request's response wait until the partition of an id is as durable as configured."""
         self._node.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
 
     def _take(self, txn: Transaction) -> None:
@@ -232,9 +232,7 @@ class TransactionStore:
         await self._loader.done()
 
     def check_all_loaded(self) -> None:
-        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if some transactions are not in memory yet. Partitions that could not be
-        read do not count.
-        """
+        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS while a partition is loading; ignore unreadable partitions."""
         if not self._loader.is_done:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -242,7 +240,7 @@ class TransactionStore:
             )
 
     def use(self, topic: Topic | None) -> None:
-        """Replace the transactions with those of a topic; None: there is no topic."""
+        """Drop all transactions, and begin to load those of `topic`; None if the topic does not exist."""
         self._loader.cancel()
         self.transactions.clear()
         self._open.clear()
@@ -265,7 +263,7 @@ class TransactionStore:
             if txn.state in ENDING:
                 unfinished.append(txn)
         if strangers:
-            # The topic was given more partitions. Later records of these ids are in other partitions and take precedence.
+            # Partitions were added to the topic. Later records of these ids are in other partitions and take precedence.
             logger.warning(
                 "%s-%d: %d ids that belong to other partitions are skipped", self.topic.name, partition, strangers
             )

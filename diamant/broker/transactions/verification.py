@@ -4,8 +4,8 @@ A partition with an open transaction of this producer and epoch needs no check. 
 partition was added to the transaction (TV1), or adds it now (TV2). The check and the append happen in the same turn of
 the loop, so no transaction can end in between.
 
-Before the check, the partition records the producer (`ProducerStateManager.start_verification`): a refused batch leaves
-its sequence number there, so that no later batch is appended before it.
+Before the check, the partition records the batch's sequence number (`ProducerStateManager.start_verification`). So if
+the batch is refused, no later batch is appended before it.
 
 Source: ReplicaManager.maybeSendPartitionsToTransactionCoordinator, AddPartitionsToTxnManager,
 UnifiedLog.maybeStartTransactionVerification.
@@ -26,7 +26,7 @@ _NOT_NOW = frozenset(
 
 
 class Support(NamedTuple):
-    """The client's support for transactions, derived from its request's version (TransactionSupportedOperation)."""
+    """The transaction features that a client supports, derived from its request's version (TransactionSupportedOperation)."""
 
     knows_abortable: bool
     """The client understands TRANSACTION_ABORTABLE."""
@@ -42,7 +42,7 @@ class Write(NamedTuple):
 
 
 class Transactions(Protocol):
-    """The transactions of a coordinator."""
+    """The coordinator, as far as the checks use it."""
 
     def add_partitions(
         self,
@@ -77,7 +77,7 @@ class TransactionVerification:
     ) -> Mapping[tuple[str, int], KafkaError]:
         """Return the error of each refused write, by topic and partition; add partitions to the transaction (TV2).
 
-        Without `is_enabled` (transaction.partition.verification.enable), only partitions of TV2 clients are added. Error
+        If not `is_enabled` (transaction.partition.verification.enable), only TV2 clients' writes are handled. Error
         codes: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; INVALID_TXN_STATE or, if the client understands it,
         TRANSACTION_ABORTABLE; and the retriable NOT_ENOUGH_REPLICAS or, with TV2, CONCURRENT_TRANSACTIONS. The log checks
         sequence numbers.

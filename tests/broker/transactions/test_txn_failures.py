@@ -237,7 +237,7 @@ async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> N
             await TxnProducer(wire, "id").wait_for_coordinator()
             assert sorted(broker.services.transactions().store.transactions) == ["id"]
     assert sum("__transaction_state-0: the record at" in message for message in caplog.messages) == 4
-    assert any("is of a newer version" in message for message in caplog.messages)
+    assert any("has a newer version" in message for message in caplog.messages)
 
 
 async def test_a_state_topic_that_is_deleted() -> None:
