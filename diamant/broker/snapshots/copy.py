@@ -1,4 +1,4 @@
-"""The copying of a running broker's log directory, for forks and snapshots."""
+"""Copies a running broker's log directory, for forks and snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 async def copy_directory(node: Node, target: str) -> Lock:
-    """Copy the directory's state at one moment to `target`, which must not exist. Blocks the loop while files are linked.
+    """Copy a consistent state of the directory to `target`, which must not exist. Blocks the loop while files are linked.
 
     Returns the lock of the copy. Raises NotPossible if the broker is stopping, or if a partition could not be opened and would
     be empty in the copy; OperationError on disk errors. An error leaves nothing behind, except what the disk refuses to remove.
@@ -29,7 +29,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
     try:
         node.env.make_dirs(parent(target))
         if isinstance(node.env, RealEnv):
-            os.mkdir(target, 0o700)  # the mode matters: the parent may be readable by others
+            os.mkdir(target, 0o700)  # with this mode, since the parent may be readable by others
         node.env.make_dirs(target)
         lock = node.env.lock(f"{target}/{names.LOCK}")
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
@@ -61,11 +61,11 @@ async def copy_directory(node: Node, target: str) -> Lock:
 
 
 async def remove_copy(node: Node, path: str) -> bool:
-    """Remove a copy and return whether it is gone. If the disk refuses, the housekeeping tries again."""
+    """Remove a copy and return whether it is gone. If the disk refuses, housekeeping tries again."""
     queue = node.directory.deletions
     left = await asyncio.to_thread(queue.remove, [path])
     for error in left.values():
-        logger.warning("%s: a copy of the data stays for now: %s. The broker tries again", path, error)
+        logger.warning("%s: a copy of the data could not be removed yet: %s. The broker will retry", path, error)
     queue.add(left)
     node.scheduler.poke()
     return not left

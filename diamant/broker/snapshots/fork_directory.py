@@ -1,6 +1,6 @@
 """The directories of forks. Each is beside the data directory and is removed with its fork.
 
-<data>.fork-<12 hex digits>    a fork; locked until its end, except for a moment during its start
+<data>.fork-<12 hex digits>    a fork; locked while it exists, except for a moment during its start
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class ForkDirectory:
     """The owner of a fork's directory. `remove` is called at the latest when the object is garbage-collected.
 
-    `remove_later(path)`, callable from any thread, hands over to the original broker a path that the disk refuses to remove.
+    `remove_later(path)` asks the original broker to remove a path that the disk refused to remove. Any thread may call it.
     """
 
     def __init__(self, env: Env, path: str, lock: Lock, remove_later: Callable[[str], None]) -> None:
@@ -34,7 +34,7 @@ class ForkDirectory:
         self._env, self._path = env, path
 
     def lock_again(self) -> None:
-        """Lock the directory of a stopped fork, since a start of the original removes forks that are not locked. Raises InUse."""
+        """Lock a stopped fork's directory again, since the original, when it starts, removes unlocked forks. Raises InUse."""
         self.lock = self._env.lock(f"{self._path}/{names.LOCK}")
 
 
@@ -44,7 +44,7 @@ async def make_fork(node: Node, path: str, remove_later: Callable[[str], None]) 
 
 
 def new_fork_of(data_dir: str) -> str:
-    """Return a free path for a fork."""
+    """Return an unused path for a fork."""
     return f"{os.path.realpath(data_dir)}.fork-{os.urandom(6).hex()}"
 
 
@@ -57,7 +57,7 @@ def _remove(env: Env, path: str, remove_later: Callable[[str], None], process_id
             env.remove_tree(one)
         except OSError as error:
             logger.warning(
-                "%s: a copy of the data stays for now: %s. The original broker tries again, at the latest when it starts",
+                "%s: a copy of the data could not be removed yet: %s. The original broker retries, at the latest when it starts",
                 one,
                 error,
             )
@@ -65,7 +65,7 @@ def _remove(env: Env, path: str, remove_later: Callable[[str], None], process_id
 
 
 def remove_left_forks(env: Env, data_dir: str, remove_later: Callable[[str], None]) -> None:
-    """Remove the forks that a killed process left behind, and forks of these. Forks in use are locked and stay. Blocking."""
+    """Remove the forks that a killed process left behind, and their own forks. Skips forks in use (locked). Blocks on I/O."""
     data = os.path.realpath(data_dir)
     is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
     with suppress(OSError):  # a process that cannot list the directory has created no fork there

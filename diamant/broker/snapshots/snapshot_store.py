@@ -6,10 +6,10 @@
     <data>.snapshots/<id>.making   an unfinished snapshot; a start removes it
     <data>.snapshots/<id>.trash    data replaced by a reset, or a deleted snapshot, until it is removed
 
-`<data>` is the real path of the data directory, by whatever name the broker was started. A snapshot keeps its data until it is
-deleted. So erasures are refused while snapshots exist, and snapshots are refused during an erasure. Snapshots count wherever the
-broker can know of them: in its own directory, beside a link with which an earlier version was started, and beside the place
-where the data directory was when its last snapshot was made.
+`<data>` is the real path of the data directory, whatever path the broker was started with. A snapshot keeps its data until it is
+deleted. So erasures are refused while snapshots exist, and snapshots are refused during an erasure. Snapshots are looked for in
+all places that the broker knows: beside its data directory, beside a link with which an earlier version was started, and beside
+the former place of the data directory if it was moved after its last snapshot.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class BrokerSnapshot(NamedTuple):
 
 
 def snapshots_of(data_dir: str) -> str:
-    """Return the directory of a data directory's snapshots."""
-    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # the real path, since "." has no sibling and a link has others
+    """Return the path of the directory that holds a data directory's snapshots."""
+    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # the real path, since "." or a link would lead elsewhere
 
 
 class SnapshotFiles:
@@ -74,7 +74,7 @@ class SnapshotFiles:
         return self.env.list_dir(path) if self.env.is_dir(path) else []
 
     def note_place(self) -> None:
-        """Write the path of the data directory into it, so that its snapshots are known after it was moved."""
+        """Write the data directory's path into a file in it, so that its snapshots are still found after it was moved."""
         place = os.path.realpath(self.data_dir)
         self.env.write_atomically(f"{self.data_dir}/{names.SNAPSHOTS_NOTE}", os.fsencode(place))
 
@@ -84,13 +84,13 @@ class SnapshotFiles:
         note = f"{self.data_dir}/{names.SNAPSHOTS_NOTE}"
         if env.exists(note):
             noted = os.fsdecode(env.read_bytes(note))
-            # In a copied directory the note names the original. If that still exists, the snapshots are its own.
+            # In a copied data directory, the note names the original. If that still exists, the snapshots belong to it.
             if not env.exists(f"{noted}/{names.META_PROPERTIES}"):
                 found.append(f"{noted}{_SUFFIX}")
         return [*dict.fromkeys(found)]
 
     def there(self) -> list[str]:
-        """Return the paths of everything in these directories."""
+        """Return the paths of everything in the directories of `places`."""
         return [f"{place}/{name}" for place in self.places() for name in self._names_in(place)]
 
     def making(self, snapshot_id: str) -> str:
@@ -108,7 +108,7 @@ class SnapshotFiles:
         )
 
     async def discard(self, node: Node, path: str) -> None:
-        """Remove a path as `remove_copy` does, and then this directory if it is empty. Call this on the loop thread."""
+        """Remove a path as `remove_copy` does, and then the snapshots' directory if it is empty. Call this on the loop thread."""
         await remove_copy(node, path)
         with suppress(OSError):  # if this fails, the next start removes it
             self._leave()  # not in a thread, since a snapshot might begin in between
@@ -126,7 +126,7 @@ class SnapshotFiles:
         self._leave()
 
     def check_none(self) -> None:
-        """Raise NotPossible, which names the snapshots, if there are any: they hold data that an erasure must remove."""
+        """Raise NotPossible with the snapshots' paths if there are any, since they hold data that an erasure must remove."""
         found = self.there()
         if found:
             raise NotPossible(
@@ -150,7 +150,7 @@ class Snapshots:
         self.files = SnapshotFiles(node.env, node.config.data_dir)
 
     async def create(self) -> BrokerSnapshot:
-        """Create a snapshot of the present state. Raises TooMany, OperationError; NotPossible during an erasure."""
+        """Create a snapshot of the current state. Raises TooMany, OperationError; NotPossible during an erasure."""
         self.check_not_erasing()
         found = self.files.ids()
         if len(found) >= MAX_SNAPSHOTS:
@@ -176,7 +176,7 @@ class Snapshots:
         if self._node.is_stopping:
             raise NotPossible("the broker is stopping or being reset, perhaps to this snapshot: try again later")
         trash = self.files.new_trash()
-        self._node.env.rename(path, trash)  # in one step, so that no reset uses a part of it
+        self._node.env.rename(path, trash)  # in one step, so that no reset uses an incomplete snapshot
         await self.files.discard(self._node, trash)
 
     def find(self, snapshot_id: str) -> str:

@@ -1,7 +1,7 @@
 """Automatic creation of topics that clients request by name, in Metadata, FindCoordinator, and `broker.produce`.
 
-A creation runs in the background, so the request that starts it can be answered first. All later requests for a topic in creation
-wait for it, so a client's first retry finds the topic, however slow the disk is.
+A creation runs in the background, so the request that starts it can be answered first. Later requests for the topic wait until it
+is created, so a client's first retry finds the topic, however slow the disk is.
 
 Source: DefaultAutoTopicCreationManager.
 """
@@ -23,13 +23,13 @@ from diamant.storage.errors import StorageError
 logger = logging.getLogger(__name__)
 
 MAX_PENDING = 1000
-"""The most topics in creation at a time. Further topics stay unknown until the client retries."""
+"""How many topics may be in creation at a time. Further topics stay unknown until the client retries."""
 
 
 class AutoCreation:
     """Creates missing topics. Belongs to the loop thread.
 
-    `internal`: creates the internal topics that this broker keeps, by name.
+    `internal`: the functions that create the internal topics of this broker, by topic name.
     """
 
     def __init__(self, topics: Topics, internal: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
@@ -44,7 +44,7 @@ class AutoCreation:
     def begin(
         self, names: Iterable[str], created: Callable[[tuple[str, ...]], Awaitable[object]] | None = None
     ) -> None:
-        """Start to create the topics that are not pending. `created` is called with the names of those created."""
+        """Start to create the topics that are not pending yet. `created` is called with the names of the created topics."""
         new = [name for name in names if not self.is_pending(name)][: MAX_PENDING - len(self._pending)]
         if not new:
             return
@@ -66,7 +66,7 @@ class AutoCreation:
         await self.settled(tuple(self._pending))
 
     async def ensure(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Create missing topics with the broker's defaults, and wait. Return the errors of topics that could not be created."""
+        """Create missing topics with the broker's defaults; return when they are usable, with the errors of those that failed."""
         errors: dict[str, KafkaError] = {}
         wanted = [name for name in names if name not in self._topics.by_name]
         new = []

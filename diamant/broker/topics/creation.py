@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "") -> None:
-    """Create topics that passed `check_new_topic` in the same turn of the loop. Returns when they are durable and
+    """Create topics, which `check_new_topic` must have accepted in the same turn of the loop. Return when they are durable and
     usable. `reason` is logged.
 
-    Raises the first disk error. If a partition could not be created, the topics exist all the same, and the housekeeping retries.
+    Raises the first disk error. If a partition could not be created, the topics exist nevertheless, and housekeeping retries.
     """
     if not new:
         return

@@ -36,7 +36,7 @@ def check_new_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str | None] | None = None,
 ) -> NewTopic:
-    """Return the checked topic, as CreateTopics would create it; -1 stands for the broker's default. Raises KafkaError."""
+    """Check a new topic by the rules of CreateTopics, and return it. -1 means the broker's default. Raises KafkaError."""
     check_name(name)
     known, config = topics.image.topics, topics.config
     if name in known:
@@ -68,8 +68,9 @@ def check_new_topic(
 
 
 def check_replicas(topics: Topics, replicas: Sequence[int]) -> None:
-    """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
-    raises KafkaError. With a single broker, replicas on unknown brokers are accepted, up to `diamant.replication.factor.max`.
+    """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment).
+
+    A single broker accepts up to `diamant.replication.factor.max` replicas, even on unknown brokers. Raises KafkaError.
     """
     config = topics.config
     most, count = config.diamant_replication_factor_max, len(replicas)

@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 async def delete_topics(topics: Topics, names: Collection[str]) -> None:
     """Delete topics that are in use. Wakes pending fetches, notifies listeners, and returns when the deletion is durable.
 
-    Raises StorageError or OSError. If the metadata log accepts no record, nothing has changed; after any other error, the topics
-    are out of use. A directory may remain until the housekeeping or the next start removes it; if the metadata log could not be
-    synced, the next start may find the topics as they were.
+    Raises StorageError or OSError. If the records could not be appended to the metadata log, nothing has changed; after any other
+    error, the topics are no longer usable. A directory may remain until housekeeping or the next start removes it; if the
+    metadata log could not be synced, the topics may be back after the next start.
     """
     for name in names:
         for log in topics.by_name[name].logs.values():
@@ -52,7 +52,7 @@ async def delete_topics(topics: Topics, names: Collection[str]) -> None:
 
 
 def _write_indexes(log: Log) -> None:
-    """Write missing index entries before the deletion is logged: a start sets aside directories that were changed after it."""
+    """Write missing index entries. Call this before a deletion is logged, since a start sets aside directories changed later."""
     for segment in log.segments:
-        with suppress(OSError):  # only Kafka, removing the directory, would need complete indexes
+        with suppress(OSError):  # complete indexes matter only if Kafka removes the directory
             segment.flush_indexes()

@@ -14,7 +14,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 async def add_partitions(
     topics: Topics, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
 ) -> None:
-    """Grow a topic to `count` partitions, which `check_partition_count` has accepted in the same turn of the loop."""
+    """Grow a topic to `count` partitions. `check_partition_count` must have accepted this in the same turn of the loop."""
     image = topics.image.topics[name]
     added = range(len(image.partitions), count)
     if topics.brokers is None:
@@ -31,9 +31,7 @@ async def add_partitions(
 
 
 def check_partition_count(topics: Topics, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
-    """Check that a topic may grow to `count` partitions (ReplicationControlManager.createPartitions); raises
-    KafkaError.
-    """
+    """Check that a topic may grow to `count` partitions (ReplicationControlManager.createPartitions). Raises KafkaError."""
     image = topics.image.topics.get(name)
     if image is None or name not in topics.by_name:  # a topic in creation exists only in the image
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

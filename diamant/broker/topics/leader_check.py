@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class NotLeader(KafkaError):
-    """The error of a client that is wrong about a leader or leader epoch; the answer may name the right leader (KIP-951)."""
+    """The client is wrong about a partition's leader or leader epoch. The response may name the right leader (KIP-951)."""
 
     def __init__(self, code: ErrorCode, detail: str, current_leader: tuple[int, int] | None) -> None:
-        """`current_leader`: (broker, leader epoch); None if the answer does not name it."""
+        """`current_leader`: (broker, leader epoch); None if the response does not name it."""
         super().__init__(code, detail)
         self.current_leader = current_leader
 
@@ -30,8 +30,8 @@ def check_leader(
 ) -> None:
     """Check that a broker leads a partition or, with `may_follow`, has a replica. `brokers`: None with a single broker.
 
-    Raises KafkaError, as Partition.getLocalLog: FENCED_LEADER_EPOCH for an epoch before the current one, UNKNOWN_LEADER_EPOCH for
-    an epoch after it (-1 is not checked), or NOT_LEADER_OR_FOLLOWER.
+    Raises KafkaError like Partition.getLocalLog: NOT_LEADER_OR_FOLLOWER, or, unless `current_leader_epoch` is -1,
+    FENCED_LEADER_EPOCH if it is too old and UNKNOWN_LEADER_EPOCH if it is too new.
     """
     leader, current = broker_id, None
     if brokers is not None:
@@ -45,7 +45,7 @@ def check_leader(
         is_old = current_leader_epoch < log.leader_epoch
         raise NotLeader(
             ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{log.topic}-{log.partition} has leader epoch {log.leader_epoch}, the request says {current_leader_epoch}",
+            f"{log.topic}-{log.partition} has leader epoch {log.leader_epoch}, but the request says {current_leader_epoch}",
             current if is_old else None,
         )
     if leader != broker_id:

@@ -1,4 +1,4 @@
-"""Checks of the names of topics."""
+"""Checks of topic names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 def check_name(name: str) -> None:
-    """Check the name of a topic; raises INVALID_TOPIC_EXCEPTION (`common.internals.Topic.validate`)."""
+    """Check a topic name (`common.internals.Topic.validate`). KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_REQUEST."""
     reason = ""
     if not name:
         reason = "the empty string is not allowed"
@@ -29,8 +29,9 @@ def check_name(name: str) -> None:
 
 
 def check_collision(name: str, others: Iterable[str]) -> None:
-    """Check that no other topic's name differs only in '.' and '_', since both would have the same metric names; raises
-    INVALID_TOPIC_EXCEPTION (`common.internals.Topic.hasCollision`).
+    """Check that no other topic has a name that differs only in '.' and '_', since their metrics would have the same names.
+
+    KafkaError: INVALID_TOPIC_EXCEPTION. Source: `common.internals.Topic.hasCollision`.
     """
     if "." not in name and "_" not in name:
         return

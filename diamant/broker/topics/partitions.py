@@ -26,7 +26,7 @@ LOGS_AT_ONCE = 32
 def partition_records(
     topics: Topics, topic_id: UUID, partitions: range, replicas: Sequence[Sequence[int]]
 ) -> list[PartitionRecord]:
-    """Return the metadata records of new partitions with these replicas. The first replica that is up leads."""
+    """Return the metadata records of new partitions with these replicas. The first replica whose broker is up leads."""
     is_up = (lambda _broker_id: True) if topics.brokers is None else topics.brokers.is_up
     records = []
     for partition, broker_ids in zip(partitions, replicas, strict=True):
@@ -50,7 +50,7 @@ async def create_logs(
 ) -> None:
     """Create empty partitions. Several threads create and sync the files; the rest runs on the loop.
 
-    Raises the first disk error. The partitions that could not be created are not served until `try_again` has created them.
+    Raises the first disk error. Partitions that could not be created are not served until `try_again` has created them.
     """
     if topics.makes_no_logs:
         raise StorageError(f"{topics.directory.path} is being reset to a snapshot: try again")
@@ -74,12 +74,12 @@ async def create_logs(
 
 
 def is_refused(directory: LogDirectory) -> bool:
-    """Return whether partitions wait to be created or removed, after a disk error or a deletion that is not yet durable."""
+    """Return whether partitions are still to be created or removed, after a disk error or a deletion that is not yet durable."""
     return bool(directory.left) or any(failure.is_new for failure in directory.failures)
 
 
 async def try_again(topics: Topics) -> None:
-    """Create and remove the partitions that `is_refused` reports. Tries them all, then raises the last error."""
+    """Retry the creations and removals that `is_refused` reports. Tries all of them, then raises the last error."""
     last: OSError | StorageError | None = None
     try:
         if topics.directory.left:
@@ -94,10 +94,10 @@ async def try_again(topics: Topics) -> None:
     for name, partitions in failed.items():
         topic, image = topics.by_name.get(name), topics.image.topics.get(name)
         if topic is None or image is None:
-            continue  # deleted in the meantime
+            continue  # the topic was deleted
         try:
             await create_logs(topics, topic, image, topics.log_config_of(name), partitions)
-            logger.info("topic %s: the partitions whose creation had failed have been created", name)
+            logger.info("topic %s: partitions that could not be created earlier have been created", name)
         except (OSError, StorageError) as error:
             last = error
         topics.generation += 1
@@ -126,7 +126,7 @@ async def _create_logs(
                 failures.append(log)
                 continue
             if topics.image.topics.get(topic.name) is not image:
-                return  # deleted in the meantime
+                return  # the topic was deleted
             directory.adopt(log)
             directory.failures = [one for one in directory.failures if one[:2] != (log.topic, log.partition)]
             topics.take(topic, log, image)

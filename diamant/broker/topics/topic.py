@@ -21,14 +21,14 @@ class Topic:
 
 
 class TopicListener(Protocol):
-    """A listener for created and deleted topics. It is called on the loop thread, in the same turn of the loop."""
+    """A listener for created and deleted topics. It is called on the loop thread, in the turn in which a topic changes."""
 
     def topic_created(self, topic: Topic) -> None:
         """Called when a topic becomes usable."""
         ...
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Called when a topic is deleted, even if later steps of its deletion fail. Slow clean-up is returned as a coroutine,
-        which runs to its end.
+        """Called when a topic is deleted, even if later steps of its deletion fail. May return a coroutine for slow clean-up,
+        which is then run to its end.
         """
         ...

@@ -2,7 +2,7 @@
 
 Every change is decided and appended to the metadata log in one step of the loop (no `await` between check and
 append), applied to the partitions, synced in a thread, and only then answered. The metadata log is authoritative: the next
-start creates partitions that are missing on disk, without records, and sets aside partitions that exist only on disk.
+start creates an empty partition for each one missing on disk, and sets aside partitions that exist only on disk.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Topics:
     """The registry of topics. Belongs to the loop thread.
 
     `generation` grows with every change, for caches of encoded responses. `on_change(log)` is called after any event that
-    fetches may wait for. `listeners` are notified of created and deleted topics. `on_created`, `on_deletion` and
-    `on_config_changed` notify the cleaner of logs; the last one also gets the configuration before the change.
+    fetches may wait for. `listeners` are notified of created and deleted topics. `on_created(log)`, `on_deletion(log)` and
+    `on_config_changed(log, config before the change)` notify the cleaner.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.brokers: BrokerTable | None = None
-        """The brokers of this process if there are several."""
+        """The brokers of this process; None if there is only one."""
         self.generation = 0
         self.in_creation: dict[str, asyncio.Future[None]] = {}
         """Topics in the metadata log whose partitions are not all created yet; each future is done when they are."""
         self.making: set[asyncio.Future[None]] = set()
-        """The creations of partitions in progress."""
+        """Futures of the partition creations in progress."""
         self.makes_no_logs = False
         """True once the directory is about to be reset to a snapshot."""
         self.timed_logs: set[Log] = set()  # logs with flush.ms
         self.listeners: list[TopicListener] = []
         self.on_refused: Callable[[], object] = lambda: None
-        """Called when `partitions.try_again` may be due, since partitions could not be created or removed yet."""
+        """Called when partitions could not be created or removed, so that `partitions.try_again` may be needed."""
         self.on_created: Callable[[Log], object] | None = None
         self.on_deletion: Callable[[Log], object] | None = None
         self.on_config_changed: Callable[[Log, LogConfig], object] | None = None
@@ -97,27 +97,25 @@ class Topics:
     # -- lookups -------------------------------------------------------------------------------------------------
 
     def log(self, name: str | None, partition: int) -> Log:
-        """Return the log of a partition; raises UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if it could not be
-        opened.
-        """
+        """Return the log of a partition. KafkaError: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if it cannot be used."""
         topic = self.by_name.get(name) if name is not None else None
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(str(name)))
         return self._log_of(topic, partition)
 
     def log_by_id(self, topic_id: UUID | None, partition: int) -> Log:
-        """Return the log of a partition as `log` does, by the topic's id; raises UNKNOWN_TOPIC_ID for an unknown id."""
+        """Like `log`, but find the topic by its id. KafkaError UNKNOWN_TOPIC_ID if the id is unknown."""
         topic = self.by_id.get(topic_id) if topic_id is not None else None
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return self._log_of(topic, partition)
 
     def configs_of(self, name: str) -> Mapping[str, str]:
-        """Return the topic's own configurations."""
+        """Return the configurations that are set for the topic itself."""
         return self.image.configs.get((TOPIC_RESOURCE, name), {})
 
     def log_config_of(self, name: str) -> LogConfig:
-        """Return the configuration of the topic's logs: its own values, else the broker's."""
+        """Return the configuration of the topic's logs: the topic's own values, otherwise the broker's."""
         return log_config(self.configs_of(name), self.config)
 
     def is_unclean(self, name: str) -> bool:
@@ -187,7 +185,7 @@ class Topics:
             self.on_change(log)
 
     def apply_configs(self, names: Iterable[str] | None = None, *, broker_config: BrokerConfig | None = None) -> None:
-        """Refresh the configurations of these topics' logs (None: all topics). `broker_config` replaces the broker's."""
+        """Refresh the configurations of these topics' logs (None: all topics). `broker_config` replaces the broker's first."""
         if broker_config is not None:
             self.config = broker_config
         self.generation += 1

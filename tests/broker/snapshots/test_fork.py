@@ -125,7 +125,7 @@ async def test_a_disk_that_does_not_release_a_fork(caplog: pytest.LogCaptureFixt
             env.fail("remove", FORK, errno.EMFILE, times=1)
             env.fail("remove", f"{FORK}.snapshots", errno.EMFILE, times=1)
         await wait_until(lambda: env.list_dir("/") == ["data"])
-    assert caplog.text.count("a copy of the data stays for now: [Errno 24] Too many open files") == 2
+    assert caplog.text.count("a copy of the data could not be removed yet: [Errno 24] Too many open files") == 2
 
 
 async def test_a_disk_that_does_not_release_a_failed_copy() -> None:
