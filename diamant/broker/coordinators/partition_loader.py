@@ -119,7 +119,7 @@ class PartitionLoader(Generic[_Read]):
         return list(self._late)
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions that are not in memory, in ascending order, each with the reason, which has no record data."""
+        """Return the partitions that are not in memory, in ascending order, with a reason for each (without record data)."""
         found = {partition: "it is being loaded" for partition in self._waiting}
         failed = {partition: why for partition, why in list(self._failed.items()) if self._has_failed(partition)}
         return dict(sorted((found | failed).items()))

@@ -34,7 +34,7 @@ class ForkDirectory:
         self._env, self._path = env, path
 
     def lock_again(self) -> None:
-        """Lock a stopped fork's directory again, since the original, when it starts, removes unlocked forks. Raises InUse."""
+        """Lock a stopped fork's directory again. Otherwise, the original would remove it when it starts. Raises InUse."""
         self.lock = self._env.lock(f"{self._path}/{names.LOCK}")
 
 

@@ -1,7 +1,7 @@
 """The snapshots of a broker: states to which it can be reset, in a directory beside its data.
 
     <data>                         the data directory
-    <data>.snapshots/<id>          a snapshot: a copy in the state of an orderly stop
+    <data>.snapshots/<id>          a snapshot: a copy of the data, as after an orderly stop
     <data>.snapshots/reset         while a reset is in progress or unfinished: the snapshot's path
     <data>.snapshots/<id>.making   an unfinished snapshot; a start removes it
     <data>.snapshots/<id>.trash    data replaced by a reset, or a deleted snapshot, until it is removed
@@ -190,5 +190,5 @@ class Snapshots:
         if self._is_erasing():
             raise NotPossible(
                 "an erasure or a redaction is pending, and a snapshot or a reset would restore the data that it removes: "
-                "wait for it, or end it (`diamant cancel`)"
+                "let it finish, or cancel it (`diamant cancel`)"
             )

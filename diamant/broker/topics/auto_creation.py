@@ -23,7 +23,7 @@ from diamant.storage.errors import StorageError
 logger = logging.getLogger(__name__)
 
 MAX_PENDING = 1000
-"""How many topics may be in creation at a time. Further topics stay unknown until the client retries."""
+"""How many topics may be created at the same time. Further topics stay unknown until the client retries."""
 
 
 class AutoCreation:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 async def delete_topics(topics: Topics, names: Collection[str]) -> None:
-    """Delete topics that are in use. Wakes pending fetches, notifies listeners, and returns when the deletion is durable.
+    """Delete existing topics. Wakes pending fetches, notifies listeners, and returns when the deletion is durable.
 
     Raises StorageError or OSError. If the records could not be appended to the metadata log, nothing has changed; after any other
     error, the topics are no longer usable. A directory may remain until housekeeping or the next start removes it; if the

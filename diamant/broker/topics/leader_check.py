@@ -1,4 +1,4 @@
-"""The check that a request for a partition's data reaches its leader, in the leader epoch that the client expects (KIP-320)."""
+"""Checks that a request for data reaches the partition's leader, in the leader epoch that the client expects (KIP-320)."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class TransactionCoordinator:
         if following is not txn:
             self.store.put(following)
         else:
-            # An earlier attempt of this request may have added them just now, and may not be durable yet.
+            # An earlier attempt of this request may have added them just now, and its record may not be durable yet.
             self.store.owe_flush(transactional_id)
 
     def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:

@@ -52,7 +52,7 @@ def oldest_open(log: Log) -> OpenTransaction | None:
 
 
 def open_transaction_problem(log: Log | None, end_offset: int) -> list[dict[str, str]]:
-    """Return a certificate's problem, in a list, if an open transaction keeps records below `end_offset`; else an empty list.
+    """Return a list with the problem for a certificate if an open transaction keeps records below `end_offset`; else [].
 
     The problem names no transactional id, as the id may contain the erased data.
     """

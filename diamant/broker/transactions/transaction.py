@@ -146,7 +146,7 @@ def initialized(
     new_producer_id: int | None,
     server_version: int,
 ) -> Transaction:
-    """Return the transaction for a producer that initializes: with the next epoch or a new id; an open one, in PrepareAbort.
+    """Return the transaction after InitProducerId: with the next epoch or a new id, or, if it was open, in PrepareAbort.
 
     In state PrepareAbort, the client gets CONCURRENT_TRANSACTIONS and retries. `expected`: the id and epoch that the client
     thinks it has (KIP-360); None when it starts. Raises NewProducerIdNeeded if the epochs are exhausted and
@@ -301,7 +301,7 @@ def _ended_tv2(
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return an open transaction as PrepareAbort. Call this if it timed out, or if a producer initializes its transactional id.
+    """Return an open transaction in PrepareAbort. Call this if it timed out, or if a producer initializes its transactional id.
 
     The raised epoch fences the producer. From `server_version` 2 on, the fenced producer can initialize again with its old
     epoch, and gets the raised one. Raises NewProducerIdNeeded as `initialized` does.
@@ -339,7 +339,7 @@ def _ending(txn: Transaction, is_commit: bool, now_ms: int) -> Transaction:
 
 
 def completed(txn: Transaction, now_ms: int) -> Transaction:
-    """Return an ending transaction as Complete*. Call this once all its markers are written."""
+    """Return an ending transaction in Complete*. Call this once all its markers are written."""
     done = txn._replace(
         state=COMPLETE_COMMIT if txn.is_commit else COMPLETE_ABORT,
         partitions=frozenset(),

@@ -77,7 +77,7 @@ class TransactionVerification:
     ) -> Mapping[tuple[str, int], KafkaError]:
         """Return the error of each refused write, by topic and partition; add partitions to the transaction (TV2).
 
-        If not `is_enabled` (transaction.partition.verification.enable), only TV2 clients' writes are handled. Error
+        If not `is_enabled` (transaction.partition.verification.enable), only TV2 clients' writes are checked. Error
         codes: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; INVALID_TXN_STATE or, if the client understands it,
         TRANSACTION_ABORTABLE; and the retriable NOT_ENOUGH_REPLICAS or, with TV2, CONCURRENT_TRANSACTIONS. The log checks
         sequence numbers.

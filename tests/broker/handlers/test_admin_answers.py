@@ -34,7 +34,7 @@ DEVIATIONS: dict[str, tuple[str, str | None]] = {
     "topic: unknown operation": ("INVALID_REQUEST", "Unknown operation 9 for retention.ms, expected 0 to 3"),
     "broker: too many cleaners": (
         "INVALID_REQUEST",
-        "log.cleaner.threads can be changed from 2 to between 1 and 4 at a time, not to 9",
+        "log.cleaner.threads cannot be changed from 2 to 9 in one step, only to between 1 and 4",
     ),
     "broker: dynamic, of no use here": ("INVALID_REQUEST", "Cannot update these configs dynamically: [num.io.threads]"),
     "scram: no password": ("UNACCEPTABLE_CREDENTIAL", "Password must not be empty"),

@@ -160,7 +160,7 @@ async def test_an_erasure_refuses_it(tmp_path: Path) -> None:
         await wait_until(lambda: bool(intents_of(broker)))
         hidden.rename(tmp_path / "data.snapshots")
         with pytest.raises(
-            NotPossible, match=r"restore the data that it removes: wait for it, or end it \(`diamant cancel`\)"
+            NotPossible, match=r"restore the data that it removes: let it finish, or cancel it \(`diamant cancel`\)"
         ):
             await broker.reset(snapshot)
         erasing.cancel()

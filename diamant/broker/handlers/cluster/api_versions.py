@@ -93,7 +93,7 @@ def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -
                 for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in _IMPLEMENTED_FEATURES)
                 if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
             ],
-            # Clients adopt features only if the epoch is higher than the one they know. Kafka also uses its log's last offset.
+            # Clients adopt features only if the epoch is higher than the one they know. Like Kafka, send the log's last offset.
             "finalized_features_epoch": metadata.end_offset - 1,
             "finalized_features": [
                 {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}

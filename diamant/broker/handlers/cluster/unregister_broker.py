@@ -1,7 +1,7 @@
 """UnregisterBroker (key 64), version 0: remove the registration of a broker that does not belong to this process.
 
-Deviations: a broker of this process is not unregistered (INVALID_REQUEST). Kafka would unregister it; it would then stay
-fenced until its next start.
+Deviations: a request to unregister a broker of this process is refused (INVALID_REQUEST). Kafka carries it out; the broker
+then stays fenced until its next start.
 
 Source: QuorumController.unregisterBroker, ClusterControlManager.
 """

@@ -4,7 +4,7 @@ Behaviour: the updates take effect all together or not at all; setting a level t
 response, ApiVersions reports the new levels with a higher epoch.
 Versions: 1 replaces allow_downgrade by the type of upgrade, and adds validate_only; 2 drops the results per feature, which are
 always empty here, as an error applies to the whole request.
-The level of streams.version is stored only for a Kafka that opens the directory later.
+streams.version has no effect here; its level is stored for a Kafka that opens the directory later.
 Deviation: kraft.version cannot be raised.
 
 Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported,
@@ -129,7 +129,7 @@ def _check_dependency(name: str, level: int, metadata_version: int) -> None:
 
 
 def _cluster_wide_minimum(node: Node) -> list[MetadataRecord]:
-    """Return the records that eligible leader replicas require: min.insync.replicas set for the cluster, but for no broker."""
+    """Return records that set min.insync.replicas for the cluster and for no broker, as eligible leader replicas require."""
     configs = node.metadata.image.configs
     records: list[MetadataRecord] = []
     if features.MIN_INSYNC_REPLICAS not in configs.get((BROKER_RESOURCE, ""), {}):

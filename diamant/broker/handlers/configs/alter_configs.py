@@ -38,9 +38,9 @@ async def alter(node: Node, context: RequestContext, request: AlterConfigsReques
 
     Behaviour: configurations that the request omits return to their defaults. Changes take effect before the response is sent.
     Loggers can be changed only with IncrementalAlterConfigs.
-    Deviations: read-only entries that Diamant adds to DescribeConfigs of a topic are ignored, as are unchanged entries of the
-    clock. Commands are refused, since this request would also reset all other configurations. Clients should use
-    IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this request.
+    Deviations: the read-only entries that Diamant adds to topics in DescribeConfigs are ignored, as are the clock's entries if
+    they are unchanged. Diamant's commands (see IncrementalAlterConfigs) are refused, since this request would also reset all
+    other configurations. Clients should use IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this request.
 
     Source: ConfigurationControlManager.legacyAlterConfigs.
     """
@@ -62,7 +62,7 @@ async def alter(node: Node, context: RequestContext, request: AlterConfigsReques
 
 
 async def _settled(node: Node, resources: Iterable[Any]) -> Counter[tuple[int, str]]:
-    """Wait while a topic among the resources is being created; return how often the request names each resource."""
+    """Wait until none of the topics named is being created; return how often the request names each resource."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     await node.topics.settled(name for _, name in counts)
     return counts

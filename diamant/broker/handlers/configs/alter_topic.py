@@ -1,4 +1,4 @@
-"""Changes to a topic's configurations other than over Kafka's protocol: by the same rules, but stricter about unknown names."""
+"""Changes a topic's configurations without Kafka's protocol. The rules are the same, but unknown names are always an error."""
 
 from __future__ import annotations
 

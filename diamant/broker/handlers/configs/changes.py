@@ -195,7 +195,7 @@ def _integer(text: str) -> int | None:
 def change_configs(
     node: Node, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
-    """Validate the result of `changes` (None removes a configuration); unless `validate_only`, log and apply the changes.
+    """Validate the configurations that `changes` (None removes one) lead to; unless `validate_only`, store and apply them.
 
     Call `check_resource` first. Changes take effect immediately; call `node.topics.sync()` before sending the response.
     Raises KafkaError.
@@ -252,7 +252,7 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
-    """Refuse to change a broker's own minimum or to remove the cluster's while eligible leader replicas are enabled.
+    """Refuse to change a broker's min.insync.replicas, or to remove the cluster's, if eligible leader replicas are enabled.
 
     Kafka 4.1 and later enable them in new directories. Raises KafkaError, with the message and code of Kafka 4.3.1. Source:
     ConfigurationControlManager.validateAlterConfig.
@@ -330,8 +330,8 @@ def _check_cleaner(threads: int, outcome: BrokerConfig) -> None:
     wanted = outcome.log_cleaner_threads
     if not threads // 2 <= wanted <= threads * 2:
         raise ConfigError(
-            f"log.cleaner.threads can be changed from {threads} to between {max(1, threads // 2)} and {threads * 2} at a time, "
-            f"not to {wanted}"
+            f"log.cleaner.threads cannot be changed from {threads} to {wanted} in one step, only to between "
+            f"{max(1, threads // 2)} and {threads * 2}"
         )
     check_cleaner_memory({name: outcome[name] for name in _CLEANER})
 

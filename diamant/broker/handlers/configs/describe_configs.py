@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 KEY = 32
 MAX_AT_ONCE = 8
-"""How many resources are described in one turn of the loop, at most. Each takes up to three milliseconds."""
+"""The maximum number of resources described in one turn of the loop. Each takes up to three milliseconds."""
 MAX_JOINED_BYTES = 1 << 20
-"""The largest response that is joined into one buffer, so that metrics count its error codes. 100 MB would take 200 ms."""
+"""Responses up to this size are joined into one buffer, so that metrics count their error codes. 100 MB would take 200 ms."""
 
 
 def handle(

@@ -23,7 +23,7 @@ def describe_broker(
     `default.replication.factor` before `num.partitions`.
 
     `stored`: the dynamically set values by source, in order of precedence. `advertised`: the value of `advertised.listeners` to
-    show if it is not configured.
+    show if none is configured.
     """
     layers = {**stored, ConfigSource.STATIC_BROKER_CONFIG: config.static_others}
     others = dict.fromkeys(name for layer in layers.values() for name in layer if name not in BROKER_CONFIGS)

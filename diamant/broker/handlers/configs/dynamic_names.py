@@ -1,4 +1,4 @@
-"""Names of the broker configurations that a running Kafka 4.3 changes only with restrictions.
+"""Names of the dynamic broker configurations that Kafka 4.3 can change only with restrictions.
 
 Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, and the response of Kafka 4.3.1 for each name.
 """

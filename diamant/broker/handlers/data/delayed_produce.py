@@ -59,7 +59,7 @@ class DelayedProduce:
         return all(self._error(part) is not ErrorCode.REQUEST_TIMED_OUT for part in self._parts)
 
     def encode(self) -> bytes:
-        """Return the answer with the present result of each part."""
+        """Return the response with each part's current result."""
         for part in self._parts:
             error = self._error(part)
             if error is not None:
@@ -68,7 +68,7 @@ class DelayedProduce:
         return self._encode_results()
 
     def _error(self, part: AppendedPart) -> KafkaError | ErrorCode | None:
-        """Return the error of a part if the request were answered now, or None; REQUEST_TIMED_OUT if the part should wait."""
+        """Return the error to report for a part if it is answered now, or None. REQUEST_TIMED_OUT means that it should wait."""
         log, brokers = part.log, self._brokers
         if log.is_deleted:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

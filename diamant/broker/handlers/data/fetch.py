@@ -2,10 +2,9 @@
 
 Behaviour: partitions are read in the order of the request within the budget of max_bytes; the first batch of the
 first non-empty partition is always sent whole (KIP-74). The answer waits until min_bytes are available, an error
-occurs or max_wait has passed. The response lists each partition exactly once, in the order of the
-request; without records, `records` is empty rather than null. Versions: 7 adds sessions (KIP-227), 9 leader epochs (KIP-320),
-12 diverging epochs (KIP-595), 13 topic ids (KIP-516), 15 to 18 fields for brokers. `fetch_in_session.py` serves clients that
-request a session.
+occurs or max_wait has passed. It lists each partition exactly once, in the order of the request; without records, `records` is
+empty rather than null. Versions: 7 adds sessions (KIP-227), 9 leader epochs (KIP-320), 12 diverging epochs (KIP-595), 13 topic
+ids (KIP-516), 15 to 18 fields for brokers. `fetch_in_session.py` serves clients that request a session.
 
 Source: ReplicaManager.fetchMessages and readFromLog, DelayedFetch.
 """

@@ -109,7 +109,7 @@ class _FullFetch(PendingFetch):
 
 
 class _IncrementalFetch(PendingFetch):
-    """A fetch of a session's partitions that may have changed."""
+    """A fetch of those partitions of a session that may have changed."""
 
     __slots__ = ("_partitions", "_session")
 

@@ -3,7 +3,7 @@
 Versions: 2 to 4 carry a retention time, 6 adds the leader epoch, 7 static members, 9 members of consumer groups (and
 GROUP_ID_NOT_FOUND), 10 has topic ids in place of names.
 Behaviour: missing topics and partitions are refused individually; all other offsets are committed together or not at all.
-Deviations: a retention time beyond the largest timestamp means forever; in Kafka it overflows, and the offset expires at once.
+Deviations: a retention time beyond the largest timestamp means forever; in Kafka it overflows and the offset expires immediately.
 
 Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
 """

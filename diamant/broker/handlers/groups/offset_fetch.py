@@ -3,7 +3,7 @@
 Versions: 2 adds the error for the whole group and null for "all topics", 5 the leader epoch, 7 requests for stable offsets only,
 8 several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
 Behaviour: if no offset is committed, the offset is -1 without an error, even if the group, topic or partition does not exist. A
-request for stable offsets gets UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction will commit. Topics with
+request for stable offsets gets UNSTABLE_OFFSET_COMMIT for partitions with an offset in an open transaction. Topics with
 unknown ids follow the others, before topics that the client may not see; "all topics" come in the order of Kafka's hash maps.
 Deviations: in a consumer group, a member epoch without a member id is answered with UNKNOWN_MEMBER_ID; Kafka fails on it with
 UNKNOWN_SERVER_ERROR.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 AT_ONCE = 200
-"""How many ACLs are created in one turn of the loop, in about 8 ms. As in Kafka, a request's ACLs are not created atomically."""
+"""The number of ACLs created in one turn of the loop (about 8 ms). As in Kafka, a request's ACLs are not created atomically."""
 
 _DISABLED = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
 _Number = TypeVar("_Number", bound=IntEnum)

@@ -42,12 +42,12 @@ def requested_session(context: RequestContext, request: ShareRequest) -> Request
 
 
 def is_renewing(request: ShareRequest) -> bool:
-    """Return whether the request says that it renews locks, as it can from version 2 on."""
+    """Return whether acknowledgements may renew locks. Version 2 has a flag for this; version 1 never allows it."""
     return bool(getattr(request, "is_renew_ack", False))
 
 
 def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
-    """Yield (topic id, partition number) and the entry for each partition of a request. Entries may be fields or just numbers."""
+    """For each partition of a request, yield (topic id, partition number) and the entry: its fields, or just the number."""
     for topic in topics:
         topic_id: UUID = topic.topic_id or ZERO_ID
         for partition in topic.partitions:

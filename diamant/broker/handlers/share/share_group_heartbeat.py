@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def answer(groups: GroupCoordinator, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Response:
-    """Answer immediately or, if the state topic does not exist yet, once it does."""
+    """Answer immediately or, if the state topic has to be created first, after that."""
     names = request.subscribed_topic_names
     heartbeat = ShareHeartbeat(
         str(request.group_id),

@@ -109,7 +109,7 @@ def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str
 
 
 class _Names:
-    """Checks of a client's permissions on topics. `told`: requested ids that the client may describe, completed with names."""
+    """Checks of a client's permissions on topics. `told`: entries requested by id, with the names that the client may see."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

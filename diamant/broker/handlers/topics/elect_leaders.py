@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43), versions 0 to 2: elections of preferred leaders, or of replicas that are not in sync.
+"""ElectLeaders (key 43), versions 0 to 2: elect the preferred replicas as leaders, or replicas that are not in sync.
 
 Behaviour: with one broker, the answer for each named partition is ELECTION_NOT_NEEDED. If the request is for all partitions
 (null), the response lists all topics, each with only those partitions that needed an election.

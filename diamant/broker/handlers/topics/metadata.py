@@ -54,7 +54,7 @@ FIRST_WITH_REPLICAS_DOWN = 1
 """Earlier versions omit replicas that are down, and report an error for their partition."""
 FIRST_BY_TOPIC_ID = 12
 ALL_TOPICS_SIZE = {9: 5, 10: 5, 11: 4, 12: 4, 13: 4}
-"""The size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
+"""The size in bytes of a request for all topics (null array, flags, no tagged fields), by flexible version."""
 
 MAX_CACHED_BYTES = 8 * 1024 * 1024
 """The size limit of the response cache. A full cache is cleared."""

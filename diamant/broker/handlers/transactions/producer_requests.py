@@ -200,7 +200,7 @@ def add_offsets(
     context: RequestContext,
     request: AddOffsetsToTxnRequest,
 ) -> ResponseFields:
-    """AddOffsetsToTxn (key 25), versions 0 to 4: announce commits of a group's offsets in the transaction.
+    """AddOffsetsToTxn (key 25), versions 0 to 4: announce that the transaction will commit offsets of a group.
 
     Behaviour: adds the group's partition of `__consumer_offsets` to the transaction. Versions: 2 adds
     PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never returned here.
