@@ -71,7 +71,7 @@ class InternalTopic:
     ) -> None:
         """`partition_count`, `configs` and `factor` (replicas) are for a new topic, `codec` and `base_sequence` for batches.
 
-        If batches may have a producer, `base_sequence` must be 0, as in Kafka: its cleaner refuses to rewrite other batches.
+        If batches may have a producer, `base_sequence` must be 0, since Kafka's cleaner refuses to rewrite batches with another.
         """
         self.name = name
         self._node = node

@@ -8,7 +8,7 @@ A `java.util.HashMap` is an array of buckets. An element with hash code `h` is i
 capacity is a power of two. Iteration goes from bucket to bucket, and within a bucket in order of insertion. (Java converts a
 bucket with more than eight elements to a tree. This is not reproduced, so the order within such a bucket can differ.)
 
-Kafka's own `TimelineHashMap` begins with two slots. It multiplies the hash code by a constant; the highest bits are the slot.
+Kafka's own `TimelineHashMap` begins with two slots. The slot is the highest bits of the hash code times a constant.
 """
 
 from __future__ import annotations

@@ -207,8 +207,7 @@ class TransactionCoordinator:
         """Refuse TV2 if `transaction.version` is 0, since records of that version lack its fields. Correct clients never try."""
         if client_version >= 2 and self.store.server_version < 1:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "transaction.version is 0, which does not support transactions of version 2",
+                ErrorCode.UNSUPPORTED_VERSION, "transaction.version 0 does not support transactions of version 2"
             )
 
     def _known(self, transactional_id: str) -> Transaction:

@@ -1,4 +1,4 @@
-"""Changes a topic's configurations without Kafka's protocol. The rules are the same, but unknown names are always an error."""
+"""Changes a topic's configurations outside Kafka's protocol. The rules are the same, but unknown names are always an error."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _integer(text: str) -> int | None:
 def change_configs(
     node: Node, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
-    """Validate the configurations that `changes` (None removes one) lead to; unless `validate_only`, store and apply them.
+    """Validate the configurations that result from `changes` (None removes one); unless `validate_only`, store and apply them.
 
     Call `check_resource` first. Changes take effect immediately; call `node.topics.sync()` before sending the response.
     Raises KafkaError.

@@ -54,7 +54,7 @@ def describe(node: Node, context: RequestContext, request: DescribeLogDirsReques
 def alter(node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest) -> ResponseFields:
     """AlterReplicaLogDirs (key 34), versions 1 to 2: there is one log directory, so replicas never move.
 
-    Behaviour: a move to the broker's own directory is accepted without effect, to any other it is refused (LOG_DIR_NOT_FOUND).
+    Behaviour: a move to the broker's own directory is accepted without effect; any other is refused (LOG_DIR_NOT_FOUND).
 
     Source: ReplicaManager.alterReplicaLogDirs (KIP-113).
     """

@@ -300,7 +300,7 @@ class Appending:
     def _note_flush(
         self, log: Log, checked: CheckedBatch, results: list[ProducePartitionResult], position: int
     ) -> None:
-        """Let the response wait for a flush if `flush.messages` requires one. A duplicate waits, too, like its original."""
+        """Delay the response if `flush.messages` requires a flush, even for a duplicate, whose original may be unflushed."""
         if log.is_flush_wanted:
             self._to_flush.append(AppendedPart(log, results, position))
             self._has_sequences |= checked.header.producer_id != NO_PRODUCER_ID
