@@ -1,4 +1,4 @@
-"""Access: a handler's permission checks for one client, restricted to the permissions that its API declares in the table."""
+"""Access: the permission checks that a handler makes for one client, limited to the permissions declared in the API table."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Access(Protocol):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for requests with the same permissions; part of the key of cached responses."""
+        """Part of the key of cached responses: two requests with equal keys have the same permissions."""
 
     def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
-        """True if the client has the permission. `is_asked` False: a denial refuses no request, so it is not logged."""
+        """True if the client has the permission. `is_asked=False`: a denial does not fail the request, so it is not logged."""
 
     def allows_any(self, permission: Permission) -> bool:
-        """True if the client has the permission for a resource of any name (KIP-679)."""
+        """True if the client has the permission for at least one resource name (KIP-679)."""
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the client's operations on a resource, bit n for operation n (KIP-430)."""
@@ -41,7 +41,7 @@ _ALL_OPERATIONS = {
 
 
 class OpenAccess:
-    """The access without an authorizer: everything is allowed."""
+    """The access that handlers get if there is no authorizer: everything is allowed."""
 
     is_open = True
     key: tuple[object, ...] = ()
@@ -60,7 +60,7 @@ OPEN = OpenAccess()
 
 
 class UndeclaredPermission(Exception):
-    """A handler's check of a permission that its API does not declare in the table; a bug in Diamant."""
+    """Raised if a handler checks a permission that the API table does not declare for its API; a bug in Diamant."""
 
 
 class ClientAccess:
@@ -73,7 +73,7 @@ class ClientAccess:
     def __init__(
         self, authorizer: Authorizer, client: tuple[Principal, str], permissions: Collection[Permission], of_row: object
     ) -> None:
-        """`of_row`: the API to name in the error if a handler checks a permission that is not among `permissions`."""
+        """`of_row`: the name of the API, for the error raised if a handler checks a permission that is not in `permissions`."""
         self._authorizer = authorizer
         self._client = client
         self._of_row = of_row
@@ -83,7 +83,7 @@ class ClientAccess:
     def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
         known = self._known.get(permission)
         if known is None:
-            raise UndeclaredPermission(f"{permission} is not declared in the row of {self._of_row}")
+            raise UndeclaredPermission(f"{permission} is not declared for {self._of_row} in the API table")
         is_allowed = known.get(name)
         if is_allowed is None:
             is_allowed = self._authorizer.decide(self._client, permission, name, known)
@@ -94,7 +94,7 @@ class ClientAccess:
     def allows_any(self, permission: Permission) -> bool:
         known = self._known.get(permission)
         if known is None:
-            raise UndeclaredPermission(f"{permission} is not declared in the row of {self._of_row}")
+            raise UndeclaredPermission(f"{permission} is not declared for {self._of_row} in the API table")
         return self._authorizer.decide_any(self._client, permission, known)
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -102,7 +102,7 @@ class ClientAccess:
 
 
 def check(access: Access, permission: Permission, name: str = CLUSTER_NAME, message: str = "") -> None:
-    """Raise the permission's KafkaError unless the client has the permission."""
+    """Raise KafkaError with the permission's error code unless the client has the permission."""
     if not access.allows(permission, name):
         raise KafkaError(permission.denial, message)
 

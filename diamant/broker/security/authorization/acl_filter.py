@@ -18,7 +18,7 @@ from diamant.broker.acl import (
 
 
 class AclFilter(NamedTuple):
-    """Matches the ACLs that agree in every field. ANY, or None in a text field, matches any value."""
+    """Matches the ACLs that agree with it in every field. ANY, or None in a string field, matches any value."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None

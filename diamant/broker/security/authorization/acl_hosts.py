@@ -1,8 +1,8 @@
-"""The hosts of ACLs: an address, `*`, or a range of addresses in CIDR notation (KIP-1276), such as `10.0.0.0/8`, `2001:db8::/32`.
+"""The hosts of ACLs: an address, `*`, or a range of addresses in CIDR notation (KIP-1276), like `10.0.0.0/8` or `2001:db8::/32`.
 
 Bits of the address beyond the prefix are ignored. An IPv4 range covers no IPv6 client and vice versa, so only `*` covers both.
-An IPv4 client of an IPv6 listener has its IPv4 address here; an IPv4-mapped range is refused. A scope, as in `fe80::1%eth0/64`,
-has to exist on this machine, but is otherwise ignored.
+A client that reaches an IPv6 listener over IPv4 is matched by its IPv4 address; IPv4-mapped ranges are refused. The scope of a
+range such as `fe80::1%eth0/64` has to exist on this machine, but is otherwise ignored.
 
 Source: CidrUtils, with SubnetUtils and SubnetUtils6 of Apache Commons Net; AclControlManager.validateHostPattern; Java's
 InetAddress and Inet6Address.
@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from diamant.broker.acl import WILDCARD
 
 if TYPE_CHECKING:
-    from ipaddress import IPv6Address  # importing it takes 5 ms, so it is imported only when needed
+    from ipaddress import IPv6Address  # importing ipaddress takes 5 ms, so only functions that need it do
     from pathlib import Path
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
-"""The numbers that Integer.parseInt accepts, with the digits of any script."""
+"""Matches what Java's Integer.parseInt accepts: digits of any script, with an optional sign."""
 
 
 INTERFACES = "/proc/net/if_inet6"
-"""Linux's list of IPv6 addresses: address, interface number, prefix length, kind, flags, interface name."""
+"""Linux's list of this machine's IPv6 addresses, one a line: address, interface number, prefix length, kind, flags, interface."""
 _LINK_LOCAL, _SITE_LOCAL = 0x20, 0x40
 
 
 class AddressRange(NamedTuple):
-    """The addresses of `bits` bits, 32 or 128, whose first `length` bits are `prefix`."""
+    """All addresses with `bits` bits (32 for IPv4, 128 for IPv6) whose first `length` bits are `prefix`."""
 
     bits: int
     length: int
@@ -39,11 +39,11 @@ class AddressRange(NamedTuple):
 
 
 HostKey: TypeAlias = str | AddressRange
-"""The lookup key of an ACL's host; a text stands for itself."""
+"""The lookup key of an ACL's host: the parsed range, or the host itself if it is not a range."""
 
 
 def parse_range(host: str, interfaces: str | Path = INTERFACES) -> AddressRange:
-    """Parse CIDR notation. Raises ValueError with Kafka's text. `interfaces`: the file with the addresses of this machine."""
+    """Parse CIDR notation. Raises ValueError with Kafka's message. `interfaces`: the file that lists this machine's addresses."""
     address, _, length = host.partition("/")
     if ":" in host:
         return _ipv6_range(host, address, length, interfaces)
@@ -78,7 +78,7 @@ def _ipv6_range(host: str, address: str, length: str, interfaces: str | Path) ->
 
 
 def _is_scope(scope: str, address: IPv6Address, interfaces: str | Path) -> bool:
-    """True if the scope is a number, or, as in Java, an interface of this machine that has an address of the same kind."""
+    """True if the scope is a number or, as in Java, a local interface with an address of this kind (link-local, site-local)."""
     if address.ipv4_mapped is not None:
         return False
     if number := re.fullmatch(r"0*([0-9]{1,10})", scope):
@@ -94,7 +94,7 @@ def _is_scope(scope: str, address: IPv6Address, interfaces: str | Path) -> bool:
 
 
 def host_key(host: str) -> HostKey:
-    """Return the key of an ACL's host. Text that only looks like a range covers no client, as in Kafka."""
+    """Return the lookup key of an ACL's host. As in Kafka, an invalid range matches no client."""
     if "/" not in host:
         return host
     try:
@@ -104,7 +104,7 @@ def host_key(host: str) -> HostKey:
 
 
 def address_of(host: str) -> tuple[int, int] | None:
-    """Return a client's address as its bit count and its value; None for one that no range covers: unknown, or 0.0.0.0."""
+    """Return the size in bits and the value of a client's address; None if no range covers it (0.0.0.0, or not an address)."""
     from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
     try:
@@ -116,7 +116,7 @@ def address_of(host: str) -> tuple[int, int] | None:
 
 
 def is_covered(host: str, by: Iterable[str]) -> bool:
-    """True if each client that an ACL's host matches is matched by at least one of the other hosts."""
+    """True if the ACL hosts in `by` together match every client that the ACL host `host` matches."""
     others = {*by}
     if host in others or WILDCARD in others:
         return True
@@ -135,13 +135,13 @@ def _is_in_union(wanted: AddressRange, ranges: Iterable[AddressRange]) -> bool:
 
 
 def _ends(addresses: AddressRange) -> tuple[int, int]:
-    """Return the first address of a range and the address after its last, as numbers."""
+    """Return, as integers, the first address of a range and the address after its last one."""
     bits, length, prefix = addresses
     return prefix << bits - length, prefix + 1 << bits - length
 
 
 def _ranges_of(host: str) -> list[AddressRange]:
-    """Return the address ranges of an ACL's host: both kinds for `*`, none for a name or text that only looks like a range."""
+    """Return the address ranges that an ACL's host covers: all IPv4 and all IPv6 for `*`, none for a name or an invalid range."""
     if host == WILDCARD:
         return [AddressRange(32, 0, 0), AddressRange(128, 0, 0)]
     key = host_key(host)

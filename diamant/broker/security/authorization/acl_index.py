@@ -1,9 +1,9 @@
 """The index of a broker's ACLs, which decides whether an operation on a resource is allowed.
 
-Theory of operation. A lookup visits the patterns that cover the resource, and in each only the entries of the principal and of
-`User:*`, for the client's address, `*` and the ranges that cover the address. It looks up patterns by name: the literal one, the
-wildcard, and one prefix for each length that any prefixed pattern of the resource type has. It looks up ranges by address: one
-for each length that any range has. The cost is the product of these two numbers of lengths, whatever the number of ACLs.
+Theory of operation. Patterns are looked up by name: the literal name, the wildcard, and one prefix for each length that any
+prefixed pattern of the resource type has. For each pattern found, entries are looked up by principal (the client's and `User:*`)
+and by host: the client's address, `*`, and one range for each prefix length that any range has. So the cost grows with the number
+of different pattern lengths times the number of different range lengths, but not with the number of ACLs.
 
 Memory: about 1 KiB per ACL.
 
@@ -33,7 +33,7 @@ _IMPLIED_BY = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
 }
-"""The operations whose ALLOW implies the key. A DENY covers its own operation only."""
+"""Maps an operation to those whose ALLOW also allows it. A DENY affects only its own operation, or every one if it denies ALL."""
 
 Pattern: TypeAlias = tuple[ResourceType, PatternType, str]
 
@@ -47,7 +47,7 @@ class AclIndex:
         self._prefix_lengths: dict[ResourceType, Counter[int]] = defaultdict(Counter)
         self._by_principal: dict[tuple[ResourceType, str, HostKey], set[Acl]] = defaultdict(set)
         self._range_lengths: Counter[tuple[int, int]] = Counter()
-        """The number of ACLs, by bits and length of their host's range."""
+        """The number of ACLs whose host is a range, by the range's `bits` and `length`."""
         for acl in acls:
             self.add(acl)
 
@@ -89,7 +89,8 @@ class AclIndex:
     ) -> bool | None:
         """Return True if allowed, False if denied, None if no ACL of any principal covers this resource.
 
-        `principals` and `hosts`: all values in entries that match the client, including wildcards, without ranges.
+        `principals` and `hosts`: the values, including wildcards, with which an ACL matches the client. The first host is the
+        client's address; the ranges that cover it are added here.
         """
         keys = self._host_keys(hosts)
         is_allowed = has_acls = False
@@ -109,7 +110,7 @@ class AclIndex:
     def allows_any(
         self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType
     ) -> bool:
-        """True if the operation is allowed on a resource of this type with any name. Arguments as in `decision`."""
+        """True if the operation is allowed for at least one name of this resource type. Arguments as in `decision`."""
         allowed: set[tuple[PatternType, str]] = set()
         denied: set[tuple[PatternType, str]] = set()
         for principal, host in product(principals, self._host_keys(hosts)):
@@ -125,7 +126,7 @@ class AclIndex:
         return any(pattern not in denied and not _is_below_prefix(pattern[1], denied) for pattern in allowed)
 
     def _host_keys(self, hosts: Sequence[str]) -> list[HostKey]:
-        """Return `hosts`, whose first element is the client's address, with the ranges that cover the address."""
+        """Return `hosts` and the ranges that cover the client's address, which is the first of `hosts`."""
         keys: list[HostKey] = [*hosts]
         if self._range_lengths and (address := address_of(hosts[0])) is not None:
             bits, number = address

@@ -27,7 +27,7 @@ from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLo
 
 
 def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
-    """Return the ACLs of the metadata log with their ids. ACLs of kinds that only a later Kafka knows are left out."""
+    """Return the ACLs of the metadata log with their ids. ACLs with values that only later versions of Kafka know are omitted."""
     found = {}
     for acl_id, record in image.acls.items():
         try:
@@ -38,7 +38,7 @@ def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
 
 
 class AclStore:
-    """All ACLs. When a method returns, its change is in force and appended to the metadata log; the caller flushes the log."""
+    """All ACLs. When a method returns, its change is in effect and in the metadata log, which the caller then has to flush."""
 
     def __init__(self, metadata: MetadataLog, authorizer: Authorizer) -> None:
         self._metadata = metadata
@@ -54,7 +54,7 @@ class AclStore:
         return [acl for acl in self._ids if wanted.matches(acl)]
 
     def create(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
-        """Create the missing ACLs; return an error for each invalid ACL. Raises the errors of the metadata log's `append`."""
+        """Create the missing ACLs; return each ACL's error, or None if valid. Raises what the metadata log's `append` raises."""
         results: list[KafkaError | None] = []
         made: dict[Acl, uuid.UUID] = {}
         for acl in acls:
@@ -112,7 +112,7 @@ def _record_of(acl: Acl, acl_id: uuid.UUID) -> AccessControlEntryRecord:
 
 
 def error_of(acl: Acl, metadata_version: int) -> KafkaError | None:
-    """Return the error of an ACL that cannot be stored (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
+    """Return why an ACL is invalid, or None if it is valid (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
     reason = ""
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
@@ -134,7 +134,7 @@ def error_of(acl: Acl, metadata_version: int) -> KafkaError | None:
 
 
 def _error_of_host(host: str, metadata_version: int) -> KafkaError | None:
-    """Return the error of an ACL's host (AclControlManager.validateHostPattern)."""
+    """Return why an ACL's host is invalid, or None if it is valid (AclControlManager.validateHostPattern)."""
     if not host:
         return KafkaError(ErrorCode.INVALID_REQUEST, "Host pattern cannot be null or empty")
     if "/" not in host:

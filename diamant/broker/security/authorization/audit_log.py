@@ -5,15 +5,15 @@
     {"time": "2026-11-26T12:00:01.000Z", "who": "User:bob", "from": "10.0.0.8", "what": "DeleteGroups", "names": ["group g"],
      "outcome": "denied"}
 
-`outcome` is `begun` for a job, whose end has a second line; `done`; `validated` for a dry run; `denied`; or the error's name.
-A line never holds a key, a value or a password, and of a configuration only the name. Lines are written to the logger
-`diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them. The logger gets
-read-only requests at DEBUG, since pages of records and polling tests would fill the broker's own log, and the rest at INFO.
+`outcome` is `done`, `denied`, an error's name, `validated` for a dry run, or `begun` for a job, which gets a second line at its
+end. A line never contains a key, a value or a password; of a configuration it has only the name. Lines are written to the logger
+`diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them. Successful
+read-only requests are logged at DEBUG, because tests that poll would fill the broker's own log; all others are logged at INFO.
 
 Bounds: the file exceeds `MAX_FILE_BYTES` by one line at most; one older file is kept, with the suffix `.1`. A line has at most
 `MAX_NAMES` names of each kind, each cut to `MAX_NAME_LETTERS`. At most `DENIALS_PER_MINUTE` denials are written per minute, so
-that they cannot displace other lines; the next line has the number of omitted denials. A response waits until its request's line
-is written, so the number of pending lines is bounded by that of requests and jobs.
+that they cannot displace other lines; the next line has the number of denials left out. A response waits until its request's line
+is written, so pending lines are bounded by the requests and jobs in progress.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ class AuditLog:
         self._path = path
         self._max_file_bytes = max_file_bytes
         self._now_s = now_s
-        self._writer = ThreadPoolExecutor(1, "audit")  # the first line starts its thread
+        self._writer = ThreadPoolExecutor(1, "audit")  # starts its thread when the first line is queued
         self._minute = 0
         self._denials = 0
         self._left_out = 0
 
     @property
     def is_wanted(self) -> bool:
-        """False if neither a file nor a logger takes lines, so that none need be built."""
+        """True if lines are written to a file or a logger; otherwise, callers need not build any."""
         return self._path is not None or audit.isEnabledFor(logging.INFO)
 
     def append(self, make: Callable[[], Lines]) -> Future[None] | None:
-        """Queue lines, in the order of the calls; return a future that is done when they are written; None if none is wanted.
+        """Queue lines, in the order of the calls. Return a future that is done when they are written, or None if not `is_wanted`.
 
-        `make` is called in the writing thread.
+        `make` builds the lines; the writing thread calls it.
         """
         return self._writer.submit(self._write, make, self._now_s()) if self.is_wanted else None
 

@@ -27,14 +27,14 @@ from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.security.identity.principal import USER, Principal
 
 MAX_DECISIONS = 100_000
-"""The most cached decisions of all clients together: about 20 MB with names of 100 letters."""
+"""The maximum number of cached decisions, for all clients together: about 20 MB if names have 100 characters."""
 
 Client: TypeAlias = tuple[Principal, str]
-"""A principal and its address, without the port."""
+"""A client's principal and its address without the port."""
 
 ANY_USER = f"{USER}:{WILDCARD}"
 Known: TypeAlias = "dict[str | None, bool]"
-"""Cached decisions by resource name; under None the decision for a resource of any name."""
+"""Cached decisions by resource name. Under None: whether the permission is granted for at least one name."""
 
 
 class Authorizer:
@@ -78,7 +78,7 @@ class Authorizer:
         return is_allowed
 
     def would_allow(self, client: Client, permission: Permission, name: str = CLUSTER_NAME) -> bool:
-        """Return the same as `allows`, but report no denial, for callers that refuse nothing."""
+        """Like `allows`, but do not report a denial; for callers that do not fail the request because of it."""
         known = self.decisions(client, permission)
         is_allowed = known.get(name)
         return self.decide(client, permission, name, known) if is_allowed is None else is_allowed
@@ -94,7 +94,7 @@ class Authorizer:
     # -- for `ClientAccess` --------------------------------------------------------------------------------------
 
     def decisions(self, client: Client, permission: Permission) -> Known:
-        """Return the cached decisions, by resource name."""
+        """Return the dict in which the decisions about a client's permission are cached."""
         by_permission = self._decisions.get(client)
         if by_permission is None:
             by_permission = self._decisions[client] = {}
@@ -106,13 +106,13 @@ class Authorizer:
         return known
 
     def decide(self, client: Client, permission: Permission, name: str, known: Known) -> bool:
-        """Return the decision, and cache it in `known`, a result of `decisions`."""
+        """Decide, and cache the decision in `known`, which is a result of `decisions`."""
         is_allowed = self._is_allowed(client, permission.operation, permission.resource, name)
         self._remember(known, name, is_allowed)
         return is_allowed
 
     def decide_any(self, client: Client, permission: Permission, known: Known) -> bool:
-        """Return the decision for a resource of any name, and cache it in `known`."""
+        """Return whether the client has the permission for at least one resource name, and cache the decision in `known`."""
         is_allowed = known.get(None)
         if is_allowed is None:
             # To apply super users and allow.everyone.if.no.acl.found, Kafka authorizes a name that no topic has.
@@ -150,7 +150,7 @@ def _principals(client: Client) -> tuple[str, str]:
 
 
 def _hosts(client: Client) -> tuple[str, ...]:
-    """Return the ACL hosts that match a client's address: IPv6 both shortened and with all eight groups, as in Java, and `*`."""
+    """Return the ACL hosts that match an address: the address (for IPv6 also as Java writes it, with all 8 groups) and `*`."""
     host = client[1]
     if ":" not in host:
         return host, WILDCARD

@@ -1,4 +1,4 @@
-"""The log of denied requests: one line per address and minute, with the number of omitted denials.
+"""The log of denied requests: at most one line per address and minute, which includes the number of denials omitted before it.
 
 Bounds: `MAX_ADDRESSES`; further addresses share a line.
 

@@ -18,7 +18,7 @@ _DENIALS = {
 class Permission:
     """An operation on a resource type. Each permission exists once and is compared and hashed by identity, for speed.
 
-    It is no dataclass, because importing that module would delay the help of commands.
+    It is not a dataclass, because importing `dataclasses` would delay the output of --help.
     """
 
     __slots__ = ("operation", "resource")

@@ -1,4 +1,4 @@
-"""The authentication counts of one listener: by SASL, or by TLS handshake on a listener without SASL."""
+"""The authentication counts of one listener. A listener without SASL counts its TLS handshakes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """The subject of a certificate in Java's text form, which Kafka's principals, mapping rules and ACLs use.
 
     Name = SEQUENCE of SET of SEQUENCE { OID, value }      the most significant part first
-    text = the parts from the last to the first, joined by commas; a part of several attributes joins them by plus signs
+    text = the parts from the last to the first, joined by commas; the attributes of one part are joined by plus signs
 
-An attribute of RFC 2253 is written `CN=alice`. Any other is `1.2.840.113549.1.9.1=#1611…`, its value in DER as hexadecimal.
+An attribute that RFC 2253 names is written as `CN=alice`, any other as `1.2.840.113549.1.9.1=#1611…`: its value's DER encoding in
+hexadecimal.
 
 Source: X500Principal.getName() of OpenJDK (AVA.toRFC2253String).
 """
@@ -35,14 +36,14 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the subject of a certificate in DER, as text. Raises ValueError if it cannot be read."""
+    """Return the subject of a DER certificate as a string. Raises ValueError if the certificate cannot be parsed."""
     from cryptography.x509 import load_der_x509_certificate
 
     return text_of(load_der_x509_certificate(certificate).subject.public_bytes())
 
 
 def text_of(name: bytes) -> str:
-    """Return the text of a Name in DER. Raises ValueError if it cannot be read."""
+    """Convert a DER-encoded Name to a string. Raises ValueError if it cannot be parsed."""
     ((_, parts, _),) = _elements(name)
     texts = ["+".join(_attribute(attribute) for _, attribute, _ in _elements(part)) for _, part, _ in _elements(parts)]
     return ",".join(reversed(texts))

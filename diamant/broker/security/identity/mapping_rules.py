@@ -23,7 +23,7 @@ _JAVAS_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
 
 
 class NoRuleApplies(Exception):
-    """The error for a name that no rule matches."""
+    """Raised if no rule matches a name."""
 
 
 class _Rule(NamedTuple):
@@ -33,14 +33,14 @@ class _Rule(NamedTuple):
 
 
 class MappingRules:
-    """Parsed rules. Raises ValueError for an invalid text."""
+    """Parsed mapping rules. The constructor raises ValueError for an invalid rule."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._rules = [rule for part in _RULES.finditer(text.strip()) for rule in _parsed(part[1])]
 
     def name_of(self, distinguished_name: str) -> str:
-        """Map the name in a certificate to the principal's name. Raises NoRuleApplies."""
+        """Map a certificate's distinguished name to the principal's name. Raises NoRuleApplies."""
         for rule in self._rules:
             if rule is None:
                 return distinguished_name
@@ -51,7 +51,7 @@ class MappingRules:
 
 
 def _parsed(text: str) -> list[_Rule | None]:
-    """Parse one rule: [rule], [None] for DEFAULT, [] for an empty text."""
+    """Parse one rule; return [rule], or [None] for DEFAULT, or [] for an empty string."""
     match = _WHOLE_RULE.match(text)
     if match is None or match.end() != len(text) or (text and match[1] is None and match[2] is None):
         raise ValueError(
@@ -76,9 +76,9 @@ def _expanded(replacement: str, match: re.Match[str]) -> str:
             return match[name] or ""
         groups = len(match.groups())
         if int(digit) > groups:
-            return reference[0]  # unchanged: Kafka escapes references to missing groups
+            return reference[0]  # as in Kafka, a reference to a missing group stays as it is
         number = int(digit)
-        for position, further in enumerate(more):  # take more digits while they form the number of a group
+        for position, further in enumerate(more):  # as in Java, take more digits while such a group exists
             if number * 10 + int(further) > groups:
                 return (match[number] or "") + more[position:]
             number = number * 10 + int(further)

@@ -12,7 +12,7 @@ USER = "User"
 
 
 class Principal(NamedTuple):
-    """One principal. The name may hold any characters, colons and commas included."""
+    """One principal. The name may contain any characters, including colons and commas."""
 
     type: str
     name: str

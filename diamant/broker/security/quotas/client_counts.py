@@ -1,7 +1,7 @@
 """Usage counts of clients, each with its limit. Clients that share a limit share a count.
 
-Bounds: `MAX_COUNTS` counts, and as many cached pairs of user and client id. A count unused for `IDLE_MS` is dropped. When the
-table is full, the least recently used counts are dropped. A client whose count was dropped starts with a new one.
+Bounds: at most `MAX_COUNTS` counts, and as many cached pairs of user and client id. When a count is added, counts unused for
+`IDLE_MS` are dropped and, if the table is full, the least recently used ones. A client whose count was dropped starts at zero.
 
 Source: ClientQuotaManager (sensors by metric tags, InactiveSensorExpirationTimeSeconds).
 """
@@ -19,14 +19,14 @@ SWEEP_MS = 60 * 1000.0
 MAX_COUNTS = 10_000
 
 _THROTTLE_WINDOWS = RateWindows(2, 30_000)
-"""Kafka's `metrics.num.samples` and `metrics.sample.window.ms`."""
+"""Kafka's defaults for `metrics.num.samples` and `metrics.sample.window.ms`."""
 
 
 M = TypeVar("M")
 
 
 class ClientCount(Generic[M]):
-    """One count with its limit, per second."""
+    """A usage count with its limit per second."""
 
     __slots__ = ("_throttle_ms", "_throttles", "last_used_ms", "limit", "meter", "shared")
 

@@ -1,8 +1,8 @@
-"""Limits on connections: the creation rate of the broker, a listener and an address, and the open connections of an address.
+"""Connection limits: the rate of new connections per broker, listener and address, and the open connections per address.
 
-If the rate of the broker or of a listener is exceeded, accepting pauses. If the rate of an address is exceeded, the connection is
-accepted, left unread for the throttle time and then closed, so that a client that reconnects in a loop costs little (KIP-612). If
-an address has too many open connections, the new one is closed at once.
+If the rate of the broker or of a listener is exceeded, the broker stops accepting for a while. If the rate of an address is
+exceeded, the connection is accepted, left unread for the throttle time and then closed, so that a client that reconnects in a
+loop costs little (KIP-612). If an address has too many open connections, a new one is closed immediately.
 
 Bounds: the rates of addresses are bounded as in `client_counts.py`. The server counts the open connections.
 
@@ -21,18 +21,18 @@ from diamant.broker.security.quotas.rate import Rate, RateWindows
 from diamant.broker.security.quotas.rate_quota import throttle_time_ms
 
 NO_LIMIT = (1 << 31) - 1
-"""Kafka's default for each of these limits."""
+"""The value that means "no limit": Kafka's default for each connection limit."""
 
 
 class Admittance(NamedTuple):
-    """The decision about a new connection: accepting resumes after `wait_ms`, or the connection is closed after `refused_ms`."""
+    """The decision about a new connection: accept the next one after `wait_ms`, or, if set, close this one after `refused_ms`."""
 
     wait_ms: int = 0
     refused_ms: int = 0
 
 
 class NewConnectionLimits(NamedTuple):
-    """All limits. Addresses have the form that sockets report."""
+    """All connection limits. Addresses are written as sockets report them."""
 
     per_second: int = NO_LIMIT
     per_second_of_any: int = NO_LIMIT
@@ -52,7 +52,7 @@ class NewConnectionLimits(NamedTuple):
 
 
 def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
-    """Return the `connection_creation_rate` quotas by address or host name; None stands for any address."""
+    """Return the `connection_creation_rate` quotas by address or host name; the key None is the default for other addresses."""
     return {
         entity[0].entity_name: int(limits[CONNECTION_CREATION_RATE])
         for entity, limits in quotas.items()
@@ -84,7 +84,7 @@ class ConnectionQuotas:
         self._last_ms: dict[str, float] = {}
 
     def ask(self, host: str, listener: str = "") -> Admittance:
-        """Count a new connection and decide about it."""
+        """Count a new connection and decide whether to delay or refuse connections."""
         now_ms = self._now_s() * 1000
         wait_ms = self._record(self._all, self.limits.per_second, now_ms)
         counted = [self._all]
@@ -123,7 +123,7 @@ class ConnectionQuotas:
         return rate
 
     def _sweep(self, now_ms: float) -> None:
-        """Drop the addresses that were idle for an hour, or, if there are none, the tenth of all addresses idle longest."""
+        """Drop the addresses that were idle for an hour; if there are none, drop the 10 % of addresses that were idle longest."""
         by_age = sorted(self._last_ms, key=self._last_ms.__getitem__)
         idle = [host for host in by_age if now_ms - self._last_ms[host] >= IDLE_MS]
         for host in idle or by_age[: MAX_COUNTS // 10]:

@@ -1,11 +1,11 @@
-"""The limit that applies to a client: the first of these entities' limits that is set, from the most specific on.
+"""The quota that applies to a client: the first limit that is set for one of these entities, in this order.
 
     user and client id; user and any client id; user
     any user and client id; any user and any client id; any user
     client id; any client id
 
-A limit on a user counts all clients of the user together, a limit on a client id counts all users of the id together, and a limit
-on both counts each pair. A default limit ("any") is not shared: each user or client id has its own count. A client without an id
+A limit on a user applies to all clients of the user together, a limit on a client id to all users of the id together, and a limit
+on both to each pair. A default limit ("any") is not shared: each user or client id has its own count. A client without an id
 matches only the limits on users.
 
 Source: ClientQuotaManager.DefaultQuotaCallback (quotaMetricTags, quotaLimit).
@@ -32,18 +32,18 @@ StoredQuotas: TypeAlias = Mapping[tuple[QuotaEntity, ...], Mapping[str, float]]
 """All limits by entity, then by name, as the metadata log stores them."""
 
 _Entity: TypeAlias = tuple[tuple[str | None, ...], tuple[str | None, ...]]
-"""User and client id. An empty tuple stands for a part that the entity does not have, None for the default entity."""
+"""User and client id, each in a tuple, which is empty if the entity does not have this part. None is the default entity."""
 
 
 class Shared(NamedTuple):
-    """The clients of a user, a client id, or both, which share a count. An empty part is not set (Kafka's metric tags)."""
+    """The clients that share a count: those of a user, a client id, or both. The other part is empty (Kafka's metric tags)."""
 
     user: str
     client_id: str
 
 
 class ClientLimits:
-    """All limits of one name for users and client ids."""
+    """All limits for users and client ids that have one name, such as `producer_byte_rate`."""
 
     def __init__(self, name: str, quotas: StoredQuotas) -> None:
         self._by_entity: dict[_Entity, float] = {}
@@ -58,7 +58,7 @@ class ClientLimits:
         return bool(self._by_entity)
 
     def find(self, user: str, client_id: str) -> tuple[Shared, float] | None:
-        """Return the limit of a client and the clients that share it; None if it has no limit."""
+        """Return the clients that share a client's limit, and the limit; None if the client has no limit."""
         for entity, shared in _candidates(user, client_id):
             limit = self._by_entity.get(entity)
             if limit is not None:

@@ -1,8 +1,8 @@
-"""Limits on changes of topics: partitions created and deleted per second, with bursts (KIP-599).
+"""Limits on changes to topics: partitions created and deleted per second, with bursts (KIP-599).
 
-The bucket refills at the limit's rate and holds the tokens of all windows. A request takes the tokens that it needs and may leave
-the bucket negative. While the bucket is negative, strict requests are refused; requests of older versions are executed and their
-clients throttled.
+Each client has a token bucket, which refills at the limit's rate and holds the tokens of all windows. A request takes the tokens
+that it needs, even if the bucket becomes negative. While it is negative, strict requests are refused; requests of older versions
+are executed and their clients throttled.
 
 Source: ControllerMutationQuotaManager, StrictControllerMutationQuota, PermissiveControllerMutationQuota, TokenBucket.
 """
@@ -19,7 +19,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 
 
 class TokenBucket:
-    """One bucket, full at first. Times are in milliseconds of any monotonic clock."""
+    """A token bucket, initially full. Times are in milliseconds of any monotonic clock."""
 
     __slots__ = ("_last_ms", "_tokens", "_windows")
 
@@ -39,7 +39,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, limit: float, now_ms: float) -> float:
-        """Take tokens and return the remaining number."""
+        """Take tokens and return how many remain."""
         self._tokens = self.tokens(limit, now_ms) - count
         return self._tokens
 
@@ -53,10 +53,10 @@ class MutationQuota:
 
 
 class MutationCharge:
-    """The charge of one request that changes topics."""
+    """The quota charge for one request that changes topics."""
 
     def __init__(self, quota: MutationQuota | None, user: str, client_id: str | None, *, is_strict: bool) -> None:
-        """`quota`: None charges nothing. `is_strict`: the request's version supports THROTTLING_QUOTA_EXCEEDED."""
+        """`quota`: None to charge nothing. `is_strict`: the request's version supports THROTTLING_QUOTA_EXCEEDED."""
         self._quota = quota
         self._user = user
         self._client_id = client_id or ""
@@ -65,7 +65,7 @@ class MutationCharge:
         self._charged_ms = 0.0
 
     def take(self, partitions: int) -> None:
-        """Charge for partitions to create or delete. A strict request raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
+        """Charge for partitions to create or delete. Raises KafkaError THROTTLING_QUOTA_EXCEEDED to refuse a strict request."""
         if self._quota is None:
             return
         now_ms = self._quota.now_s() * 1000

@@ -1,6 +1,6 @@
 """The quotas of a broker for users and client ids, applied to its responses.
 
-A response is sent at once and carries the throttle time. The broker does not read the connection during that time, which also
+A response is sent immediately and carries the throttle time. The broker does not read the connection during that time, which also
 throttles clients that ignore it (KIP-219). The handlers of fetches and of topic changes do their own accounting: their responses
 already carry the throttle time.
 
@@ -27,7 +27,7 @@ from diamant.protocol.wire.throttle_time import Body, first_throttle_time_ms, wi
 WRITE_TXN_MARKERS = 27
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 _EXEMPT = frozenset([SASL_HANDSHAKE, SASL_AUTHENTICATE, WRITE_TXN_MARKERS])
-"""The APIs without quotas: requests of clients that are not authenticated yet, and requests between brokers."""
+"""The APIs without quotas: those that authenticate clients, and those that only brokers use."""
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 _MEASURED_BY_HANDLERS = frozenset([FETCH, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS])
@@ -48,7 +48,7 @@ class FetchThrottle:
     def __init__(
         self, rates: tuple[RateQuota, RateQuota], now_s: Callable[[], float], user: str, client_id: str | None
     ) -> None:
-        """`rates`: the quota of bytes and the quota of request time."""
+        """`rates`: the byte quota and the request time quota."""
         self._bytes, self._time = rates
         self._now_s = now_s
         self._user = user
@@ -62,7 +62,7 @@ class FetchThrottle:
         return max_bytes if allowed is None else int(min(max_bytes, allowed))
 
     def wait(self) -> None:
-        """Stop the clock of request time, as the fetch now waits for records, which takes no time of the broker's thread."""
+        """Stop counting request time: the fetch now waits for records, which does not occupy the broker's thread."""
         self._busy_s = self._now_s() - self._since_s
 
     def throttle_time_ms(self, size: int) -> int:
@@ -109,7 +109,7 @@ class Quotas:
         return FetchThrottle((self.fetch, self.request), self.now_s, user, client_id)
 
     def answer(self, user: str, request: Request, body: Body | None, busy_s: float) -> tuple[Body | None, int]:
-        """Return the response to send (None: no response), and the time in ms for which its connection is not read.
+        """Return the response to send (None: no response), and for how many ms the connection must not be read.
 
         `busy_s`: the time that the loop thread spent on the request.
         """
@@ -125,7 +125,7 @@ class Quotas:
         if key == PRODUCE:
             size = _HEADER_BYTES + len(client_id) + len(request.body)
             bytes_ms = self.produce.record(user, client_id, size, now_ms)
-        if body is not None:  # with acks=0 there is no limit on time (KafkaApis.handleProduceRequest)
+        if body is not None:  # request time is not limited with acks=0 (KafkaApis.handleProduceRequest)
             request_ms = self.request.record(user, client_id, (busy_s + NETWORK_S) * PERCENT, now_ms)
         throttle_time_ms = max(bytes_ms, request_ms, said_ms)
         if throttle_time_ms > said_ms:

@@ -1,8 +1,8 @@
 """A rate over the last seconds, measured as in Kafka, since it determines the throttle time.
 
-Time is divided into windows. A window starts with the first record after the end of the previous window, and counts until
-`samples` windows have passed since its last record. The rate is the sum divided by the time since the start of the oldest window,
-and by at least `samples` - 1 windows, so that a client that has just started is not measured as a fast one.
+Time is divided into windows. A window starts with the first value recorded after the end of the previous window, and is included
+until `samples` windows have passed since its last value. The rate is the sum of the values divided by the time since the start of
+the oldest window, but by no less than `samples` - 1 windows, so that a client does not seem fast when it starts.
 
 Source: SampledStat, WindowedSum and Rate.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class RateWindows(NamedTuple):
-    """The windows of a rate: `quota.window.num` of `quota.window.size.seconds`."""
+    """The windows of a rate: `quota.window.num` windows of `quota.window.size.seconds` each."""
 
     samples: int = 11
     window_ms: int = 1000

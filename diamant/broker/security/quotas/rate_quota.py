@@ -1,4 +1,4 @@
-"""Limits on rates: bytes produced, bytes fetched, time of the broker's thread.
+"""Rate limits: on bytes produced, on bytes fetched, and on the time that requests occupy the broker's thread.
 
 No request is refused. A client that exceeds its limit is throttled until its rate is back at the limit.
 
@@ -11,19 +11,19 @@ from diamant.broker.security.quotas.client_counts import ClientCounts
 from diamant.broker.security.quotas.rate import Rate, RateWindows
 
 PERCENT = 100.0
-"""One second of the thread, in the unit of limits on time."""
+"""One second of thread time, in the unit of the limits on request time: percent of the thread."""
 
 NETWORK_S = 20e-6
-"""An estimate of the thread's time for reading a request and writing its response, from measurements on two cores. The time of
-handling a request is measured each time. Kafka also measures its network threads.
+"""An estimate of the thread time for reading a request and writing its response, from measurements on two cores. Only the time
+for handling a request is measured at run time. Kafka measures that of its network threads too.
 """
 
 MAX_THROTTLE_TIME_MS = (1 << 31) - 1
-"""The largest value of the field in a response."""
+"""The largest value that fits the `throttle_time_ms` field of a response."""
 
 
 class RateQuota:
-    """One kind of limit. Times are in milliseconds of a monotonic clock."""
+    """One kind of rate limit, for all clients. Times are in milliseconds of a monotonic clock."""
 
     def __init__(self, name: str, windows: RateWindows, max_throttle_ms: int = MAX_THROTTLE_TIME_MS) -> None:
         """`name`: the limit's name. `max_throttle_ms`: the longest throttle time."""
@@ -60,7 +60,7 @@ class RateQuota:
 
 
 def throttle_time_ms(rate: Rate, limit: float, now_ms: float, max_ms: int) -> int:
-    """Return the time after which a rate is back at its limit; 0 if the rate is not above the limit."""
+    """Return how long to throttle until a rate is back at its limit, at most `max_ms`; 0 if the rate is not above the limit."""
     observed = rate.per_second(now_ms)
     if observed <= limit:
         return 0

@@ -156,7 +156,7 @@ def test_a_need_that_is_not_declared_cannot_be_asked_for() -> None:
     """A handler that checks an undeclared need fails its tests."""
     access = ClientAccess(authorizer(), ALICE, [permissions.READ_TOPIC], "Fetch")
     assert not access.allows(permissions.READ_TOPIC, "users")
-    with pytest.raises(UndeclaredPermission, match="WRITE on TOPIC is not declared in the row of Fetch"):
+    with pytest.raises(UndeclaredPermission, match="WRITE on TOPIC is not declared for Fetch in the API table"):
         access.allows(permissions.WRITE_TOPIC, "users")
     with pytest.raises(UndeclaredPermission):
         access.allows_any(permissions.WRITE_TOPIC)
