@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from diamant.broker.security.sasl.oauthbearer import TokenRefused
 
 MAX_SECONDS = 1 << 40
-"""The largest valid time claim; a bound for the arithmetic."""
+"""The upper bound of time claims, so that calculations with them cannot overflow."""
 
 
 def user_of(claims: Mapping[str, object], claim: str) -> str:
-    """Return the user named by a claim. Raises TokenRefused if it names none."""
+    """Return the user that a claim names. Raises TokenRefused if the claim is missing, blank, or not a string."""
     user = claims.get(claim)
     if not isinstance(user, str) or not user.strip():
         raise TokenRefused(f"the claim {claim} names no user")

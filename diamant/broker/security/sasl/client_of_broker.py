@@ -12,7 +12,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 def client_of_broker(
     config: BrokerConfig, addresses: Addresses, user: str | None, password: str | None, mechanism: str | None
 ) -> ClientConfig:
-    """Return the configuration of a client, without TLS settings. No user: no login. Raises ValueError if no listener fits."""
+    """Return a client's configuration without TLS settings, and without a login if `user` is None. Raises ValueError."""
     if user is None:
         listener = addresses.kafka[0]
         return ClientConfig(listener.address, listener.security_protocol)
@@ -23,7 +23,7 @@ def client_of_broker(
     if password is None:
         users = parse_users(USERS, str(config[USERS])) if config[USERS] else {}
         if user not in users:
-            raise ValueError(f"{user!r} is not among the broker's users ({', '.join(users)}): give the password")
+            raise ValueError(f"{user!r} is not among the broker's users ({', '.join(users)}): pass the password")
         password = users[user]
     return ClientConfig(
         bootstrap_servers=listener.address,
@@ -35,7 +35,7 @@ def client_of_broker(
 
 
 def _strongest(config: BrokerConfig, listener: Listener) -> str:
-    """Return the strongest password mechanism of the listener; the preferred one if the listener's mechanisms are not set."""
+    """Return the strongest password mechanism that the listener enables, or the preferred one if its mechanisms are not set."""
     _, offered = config.of_listener(listener.name, "sasl.enabled.mechanisms")
     if not config.is_set("sasl.enabled.mechanisms", listener.name):
         return PREFERRED[0]

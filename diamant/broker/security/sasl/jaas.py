@@ -1,4 +1,4 @@
-r"""The parser of JAAS texts, the values of `sasl.jaas.config`: a login module, a flag and options.
+r"""The parser of JAAS configurations, the values of `sasl.jaas.config`: a login module, a flag and options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob='hush';
 
@@ -31,7 +31,7 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 
 class LoginModule(NamedTuple):
-    """The login module in a JAAS text."""
+    """The login module of a JAAS configuration, with its options."""
 
     class_name: str
     options: Mapping[str, str]
@@ -44,7 +44,7 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(name: str, text: str) -> LoginModule:
-    """Parse a text with one login module. Raises ConfigError, which begins with `name`, the name of the configuration."""
+    """Parse a JAAS configuration with one login module. Raises ConfigError, whose message begins with the setting's `name`."""
     tokens = _tokens(name, text)
     module = next(tokens)
     if module.kind not in ("word", "quoted"):
@@ -67,7 +67,7 @@ def parse_jaas(name: str, text: str) -> LoginModule:
         options[key.text] = value.text
     rest = next(tokens)
     if rest.kind != "end":
-        _fail(name, text, rest, "expected nothing after the semicolon: a text has one login module")
+        _fail(name, text, rest, "expected nothing after the semicolon; only one login module is allowed")
     return LoginModule(module.text, options)
 
 

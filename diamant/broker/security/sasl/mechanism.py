@@ -18,17 +18,17 @@ MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
 class Identity(NamedTuple):
-    """The user that an exchange has proved."""
+    """The user that an exchange has authenticated."""
 
     user: str
     expires_ms: int | None = None
-    """The expiry time of the proof on the broker's clock; None if the proof does not expire."""
+    """When the authentication expires, on the broker's clock; None if it does not expire."""
 
 
 class AuthenticationFailed(Exception):
-    """The failure of an exchange.
+    """Raised if an exchange fails.
 
-    `told` is sent to the client and must not reveal which users exist; None stands for Kafka's generic text. `str()` is logged.
+    `told` is sent to the client and must not reveal which users exist; if None, Kafka's generic text is sent. `str()` is logged.
     """
 
     def __init__(self, reason: str, told: str | None = None) -> None:
@@ -40,8 +40,8 @@ class Exchange(Protocol):
     """One attempt to authenticate; not reusable."""
 
     identity: Identity | None
-    """None until the proof is complete."""
+    """None until the client is authenticated."""
 
     def respond(self, token: bytes) -> bytes:
-        """Process the client's next token; return the response, which may be empty. AuthenticationFailed ends the exchange."""
+        """Process the client's next token; return the response, perhaps empty. Raises AuthenticationFailed, which is final."""
         ...

@@ -2,9 +2,9 @@
 
     client: n,[a=AUTHZID],^Aauth=Bearer TOKEN^A[NAME=VALUE^A]...^A
 
-Behaviour: the response to a refused token is `{"status":"invalid_token"}` without an error code; the client sends ^A, and the
-exchange fails.
-Deviation from Kafka: a client cannot try another token after a refusal; Kafka accepts any number of them.
+Behaviour: the response to a refused token is `{"status":"invalid_token"}` without an error code; then the client sends ^A, and
+the exchange fails.
+Deviation from Kafka: a client cannot try another token after a refusal. In Kafka it can try any number of tokens.
 
 Source: RFC 7628; OAuthBearerSaslServer, OAuthBearerClientInitialResponse.
 """
@@ -23,7 +23,7 @@ _AUTH = re.compile(rb"(?P<scheme>\w+) +(?P<token>[-_.a-zA-Z0-9]+)")
 
 
 class TokenRefused(Exception):
-    """The refusal of a token. `str()` is logged; `status` and `scope` are sent to the client."""
+    """Raised if a token is refused. `str()` is logged; `status` and `scope` are sent to the client."""
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
@@ -78,13 +78,13 @@ class OAuthBearerExchange:
 
 
 def _parse(message: bytes) -> tuple[str, str]:
-    """Return the authorization id and the token of a first message."""
+    """Return the authorization id and the token in the client's first message."""
     match = _INITIAL.fullmatch(message)
     if match is None:
-        raise AuthenticationFailed("OAUTHBEARER: not a client's first message")
+        raise AuthenticationFailed("OAUTHBEARER: the first message is malformed")
     pairs = dict(pair.split(b"=", 1) for pair in match["pairs"].split(b"\x01") if pair)
     auth = _AUTH.fullmatch(pairs.get(b"auth", b""))
     if auth is None or auth["scheme"].lower() != b"bearer":
-        raise AuthenticationFailed("OAUTHBEARER: a first message without auth=Bearer and a token")
+        raise AuthenticationFailed("OAUTHBEARER: the first message has no auth=Bearer with a token")
     authzid = (match["authzid"] or b"").replace(b"=2C", b",").replace(b"=3D", b"=")
     return authzid.decode(), auth["token"].decode()

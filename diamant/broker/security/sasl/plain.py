@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
 
 _NO_PASSWORD = secrets.token_bytes(32)
-"""The password of unknown users. No client can send it, since it is not text."""
+"""The password of unknown users: random bytes, which no client can guess."""
 
 
 class PlainExchange:
-    """One attempt to authenticate. `passwords` is by user."""
+    """One attempt to authenticate. `passwords` maps users to their passwords."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.identity: Identity | None = None
@@ -37,7 +37,7 @@ class PlainExchange:
         if not password:
             raise _failed("Authentication failed: password not specified")
         expected = self._passwords.get(user)
-        # Comparing digests hides the lengths from timing.
+        # Digests have one size, so the time of the comparison does not reveal the lengths.
         wanted = _NO_PASSWORD if expected is None else expected.encode()
         is_right = hmac.compare_digest(_digest(password.encode()), _digest(wanted))
         if not is_right:

@@ -1,6 +1,6 @@
 """The SASL listeners: their mechanisms, built from the configuration, and the sessions of new connections.
 
-Source: SaslChannelBuilder; names of classes are Kafka's.
+Source: SaslChannelBuilder. The class names are Kafka's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OWN_HANDLERS = {
 }
 _SECURED = (
     f"{_SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
-    f"{_SECURITY}.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",  # up to Kafka 3
+    f"{_SECURITY}.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",  # the name up to Kafka 3
 )
 _UNSECURED = f"{_SECURITY}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 _HANDLER = "sasl.server.callback.handler.class"
@@ -56,10 +56,11 @@ _USER_OPTION = "user_"
 
 
 class SaslListeners:
-    """The listeners with SASL. Raises ConfigError for a configuration that cannot be served.
+    """The listeners with SASL. Raises ConfigError if the configuration is invalid or not supported.
 
-    `find` looks up SCRAM credentials, `usual_iterations` returns the iterations of made-up ones, `now_ms` is the clock, `refuse`
-    answers a request sent in place of a token (None: no answer). All four may be replaced while sessions are open.
+    `find` looks up SCRAM credentials, `usual_iterations` returns the iteration count for made-up ones, `now_ms` is the clock, and
+    `refuse` makes the response to a request sent in place of a token (None: no response). All four may be replaced while sessions
+    are open.
     """
 
     def __init__(self, config: BrokerConfig) -> None:

@@ -6,9 +6,9 @@
 Commas in names are =2C, equal signs =3D. Salt, header, proof and signature are base64.
 
 Behaviour: no channel binding, header `n`. Mandatory extensions (`m=`) are refused, others ignored.
-Deviations from Kafka: an unknown user gets a salt and iterations like any other and fails at the proof, while Kafka fails at once
-and so reveals the names of users. Names may hold letters beyond ASCII, as the RFC allows. Delegation tokens (`tokenauth=true`)
-are not supported.
+Deviations from Kafka: an unknown user gets a salt and iterations like any other and fails only at the proof, while Kafka fails at
+the first message and so reveals which users exist. Names may contain non-ASCII letters, as the RFC allows. Delegation tokens
+(`tokenauth=true`) are not supported.
 
 Source: RFC 5802; ScramSaslServer, ScramMessages.
 """
@@ -54,11 +54,11 @@ class _Begun(NamedTuple):
     header: str
     nonce: str
     messages: str
-    """The client's first message without its header, a comma, and the broker's response."""
+    """The client's first message without its header, and the broker's response, joined by a comma."""
 
 
 class ScramExchange:
-    """One attempt to authenticate. `secret`: the broker's, from which the salts of unknown users are derived."""
+    """One attempt to authenticate. `secret`: the broker's secret, from which the salts of unknown users are derived."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class ScramExchange:
         try:
             message = token.decode()
         except UnicodeDecodeError:
-            raise AuthenticationFailed(f"{self._mechanism.name}: a message that is not UTF-8") from None
+            raise AuthenticationFailed(f"{self._mechanism.name}: the message is not UTF-8") from None
         return self._first(message) if self._begun is None else self._final(self._begun, message)
 
     def _first(self, message: str) -> bytes:
         match = _FIRST.fullmatch(message)
         if match is None:
-            raise AuthenticationFailed(f"{self._mechanism.name}: not a client's first message")
+            raise AuthenticationFailed(f"{self._mechanism.name}: the first message is malformed")
         if _TOKEN_AUTH.search(match["extensions"]):
             raise AuthenticationFailed(f"{self._mechanism.name}: delegation tokens are not supported")
         user = _unescaped(match["name"])
@@ -110,11 +110,11 @@ class ScramExchange:
     def _final(self, begun: _Begun, message: str) -> bytes:
         match = _FINAL.fullmatch(message)
         if match is None:
-            raise AuthenticationFailed(f"{self._mechanism.name}: not a client's final message")
+            raise AuthenticationFailed(f"{self._mechanism.name}: the final message is malformed")
         if match["nonce"] != begun.nonce:
-            raise AuthenticationFailed(f"{self._mechanism.name}: the nonce of another exchange")
+            raise AuthenticationFailed(f"{self._mechanism.name}: the nonce is not that of this exchange")
         if match["header"] != base64.b64encode(begun.header.encode()).decode():
-            raise AuthenticationFailed(f"{self._mechanism.name}: a header that differs from the first message's")
+            raise AuthenticationFailed(f"{self._mechanism.name}: the header differs from that of the first message")
         hash_name, credential = self._mechanism.hash_name, begun.credential
         signed = f"{begun.messages},{match['signed']}".encode()
         signature = hmac.digest(credential.stored_key, signed, hash_name)
@@ -132,7 +132,7 @@ def _unescaped(name: str) -> str:
 
 
 def _decoded(text: str, size: int) -> bytes:
-    """Decode a proof of `size` bytes. A malformed proof, or one of another size, becomes zeros, which are never valid."""
+    """Decode a proof of `size` bytes. If it is malformed or has another size, return zeros, which are never valid."""
     try:
         proof = base64.b64decode(text, validate=True)
     except binascii.Error:

@@ -5,9 +5,9 @@
     server key      = HMAC(salted password, "Server Key")
 
 Deriving a salted password takes about 2 ms for 4096 iterations and up to 10 ms for 16384, so it never runs on the event loop.
-Checking a login derives nothing.
+Checking a login does not derive one.
 
-Source: RFC 5802; ScramFormatter and ScramMechanism, with their limits on iterations and their form of salts.
+Source: RFC 5802; ScramFormatter and ScramMechanism, including their limits on iterations and their format of salts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diamant.broker.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 MIN_ITERATIONS = 4096
-"""The minimum and the default iterations of a credential, as in `kafka-configs`."""
+"""The minimum and default number of iterations of a credential, as in `kafka-configs`."""
 MAX_ITERATIONS = 16_384
 
 _SALT_BITS = 130
@@ -41,13 +41,13 @@ SCRAM_MECHANISMS = {
     SCRAM_SHA_256: ScramMechanism(SCRAM_SHA_256, 1, "sha256"),
     SCRAM_SHA_512: ScramMechanism(SCRAM_SHA_512, 2, "sha512"),
 }
-"""By name."""
+"""The mechanisms by name."""
 
 FindCredential = Callable[[int, str], UserScramCredentialRecord | None]
-"""Maps the number of a mechanism and a user to the credential, or None."""
+"""Maps the number of a mechanism and a user to the user's credential, or to None."""
 
 FindIterations = Callable[[int], int]
-"""Maps the number of a mechanism to the iterations of a made-up credential."""
+"""Maps the number of a mechanism to the iteration count of a made-up credential."""
 
 
 def new_salt() -> bytes:
@@ -56,7 +56,7 @@ def new_salt() -> bytes:
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Derive the salted password, a slow step; run off the event loop. As in Kafka, the password's UTF-8 is not normalized."""
+    """Derive the salted password. Slow: call it off the event loop. As in Kafka, the password's UTF-8 is not normalized."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
@@ -69,7 +69,7 @@ def keys_of(hash_name: str, salted: bytes) -> tuple[bytes, bytes]:
 def make_credential(
     mechanism: ScramMechanism, user: str, password: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """Create the record of a password. Run off the event loop."""
+    """Create a credential for a password. Slow: call it off the event loop."""
     salt = new_salt()
     stored_key, server_key = keys_of(mechanism.hash_name, salted_password(mechanism, password, salt, iterations))
     return UserScramCredentialRecord(
@@ -83,7 +83,7 @@ def make_credential(
 
 
 def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, password: str) -> bool:
-    """True if the credential belongs to this password. Run off the event loop."""
+    """True if the credential belongs to this password. Slow: call it off the event loop."""
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(keys_of(mechanism.hash_name, salted)[0], credential.stored_key)
 
@@ -91,7 +91,7 @@ def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, pass
 def invented_credential(
     secret: bytes, mechanism: ScramMechanism, user: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """Return a made-up credential for an unknown user. It is the same at each attempt, and valid for no password."""
+    """Return a made-up credential for an unknown user. It is the same at each attempt and matches no password."""
     hash_name = mechanism.hash_name
     seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
     bits = int.from_bytes(seed[:32], "big") >> (256 - _SALT_BITS)
@@ -122,9 +122,9 @@ def new_nonce() -> str:
 
 
 def changed_credentials(users: Mapping[str, str], find: FindCredential) -> list[UserScramCredentialRecord]:
-    """Return the records that let users log in with these passwords, by both mechanisms. Unchanged credentials are left out.
+    """Return the credentials with which users log in with these passwords, for both mechanisms. Omits unchanged credentials.
 
-    Runs off the event loop: about 5 ms per user.
+    Takes about 5 ms per user, so call it off the event loop.
     """
     records = []
     for user, password in users.items():

@@ -1,7 +1,7 @@
 """The SASL session of one connection: its principal, and the requests that it may send.
 
     BEGINS        only ApiVersions and SaslHandshake are served
-    AUTHENTICATES the mechanism is agreed; SaslAuthenticate carries its tokens (after SaslHandshake v0: frames without header)
+    AUTHENTICATES the mechanism is agreed on; SaslAuthenticate carries its tokens (after SaslHandshake v0: frames without header)
     COMPLETE      the client is authenticated; all requests are served until the session expires
     FAILED        the response reports the failure, and the connection is closed
 
@@ -10,8 +10,8 @@ principal and mechanism. Requests are served until the session expires; a later 
 
 The session uses no sockets. Memory: one exchange, which holds one token at most.
 
-Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; texts as Kafka 4.3.1 sends them. Deviations:
-ApiVersions may be sent more than once.
+Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; messages as in Kafka 4.3.1. Deviation: ApiVersions
+may be sent more than once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Mechanism(NamedTuple):
 
     begin: Callable[[], Exchange]
     max_reauth_ms: int
-    """The longest lifetime of a session; 0: unlimited."""
+    """The maximum lifetime of a session in ms; 0: unlimited."""
 
 
 class Reply(NamedTuple):
@@ -103,7 +103,7 @@ class SaslSession:
 
     @property
     def is_awaiting_token(self) -> bool:
-        """True after a handshake, when ApiVersions is answered with ILLEGAL_SASL_STATE."""
+        """True from the handshake to the end of the authentication. Then ApiVersions fails with ILLEGAL_SASL_STATE."""
         return self.state is SaslState.AUTHENTICATES
 
     def fail(self, reason: str) -> None:
@@ -128,7 +128,7 @@ class SaslSession:
             return ErrorCode.ILLEGAL_SASL_STATE, []
         known = list(self._mechanisms)
         if mechanism not in self._mechanisms:
-            self.fail(f"SASL mechanism {mechanism!r:.80}, enabled are {', '.join(known)}")
+            self.fail(f"SASL mechanism {mechanism!r:.80} is not enabled, only {', '.join(known)}")
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, known
         self.sends_bare_tokens = version == 0
         self.state = SaslState.AUTHENTICATES
@@ -139,7 +139,7 @@ class SaslSession:
         return ErrorCode.NONE, known
 
     def authenticate(self, token: bytes) -> Reply:
-        """Pass a token to the exchange."""
+        """Pass a token to the exchange and return the reply to the client."""
         if self._exchange is None:
             return ALREADY_AUTHENTICATED
         try:
@@ -192,7 +192,7 @@ class SaslSession:
             raise AuthenticationFailed(text, text)
 
     def _begin_session(self, proof_expires_ms: int | None) -> int:
-        """Set the end of the session; return the session's lifetime in milliseconds, 0 if unlimited."""
+        """Set the expiry time of the session; return the session's lifetime in milliseconds, 0 if unlimited."""
         now_ms, max_ms = self._now_ms(), self._mechanisms[self._mechanism].max_reauth_ms
         lifetimes = [] if proof_expires_ms is None else [proof_expires_ms - now_ms]
         if max_ms > 0:

@@ -2,7 +2,7 @@
 
 RSA, elliptic curve and Ed25519 signatures are accepted; `none` and shared secrets (HS256) never are.
 
-An authentication checks the file at most once a second and reloads it if it has changed. If it cannot be read, a warning is
+Authentications check the file at most once a second and reload it if it has changed. If it cannot be read, a warning is
 logged and the previous keys stay in use. Bounds: MAX_KEYS_BYTES of the file, MAX_KEYS keys.
 
 Source: BrokerJwtValidator, JwksFileVerificationKeyResolver. PyJWT does the cryptography; only this module imports it.
@@ -45,7 +45,7 @@ _ONLY_THE_SIGNATURE: jwt.types.Options = {
 
 
 class Expectations(NamedTuple):
-    """The expected claims, in addition to a valid signature."""
+    """The claims that a token needs in addition to a valid signature."""
 
     audiences: tuple[str, ...] = ()
     """The accepted audiences. If empty, the audience is not checked."""
@@ -60,7 +60,7 @@ class _Keys(NamedTuple):
 
 
 class SignedTokens:
-    """Validates tokens. `url`: a file:// URL; `name`: its configuration. Raises ConfigError if the keys cannot be read."""
+    """Validates signed tokens. `name` is the setting of `url`, a file:// URL. Raises ConfigError if the keys cannot be read."""
 
     def __init__(
         self,
@@ -147,12 +147,12 @@ class SignedTokens:
         if not isinstance(entries, list):
             raise ValueError('expected a JSON Web Key Set, {"keys": [...]}')
         if len(entries) > MAX_KEYS:
-            raise ValueError(f"{len(entries)} keys, expected {MAX_KEYS} at most")
+            raise ValueError(f"{len(entries)} keys, expected at most {MAX_KEYS}")
         by_type: dict[str, list[jwt.PyJWK]] = {}
         for number, entry in enumerate(entries):
             kind = entry.get("kty") if isinstance(entry, dict) else None
             if kind not in _KEY_TYPES.values():
-                continue  # a shared secret, or a type that is not supported
+                continue  # a shared secret, or an unsupported type
             try:
                 by_type.setdefault(str(kind), []).append(jwt.PyJWK(entry))
             except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""The validation of tokens without a signature (`alg` none). Anybody can make them, so they are accepted only if configured.
+"""The validation of tokens without a signature (`alg` none). Anybody can make such tokens, so they have to be enabled.
 
 Options of the login module: unsecuredValidatorPrincipalClaimName, ...ScopeClaimName, ...RequiredScope, ...AllowableClockSkewMs.
 
@@ -20,7 +20,7 @@ _OPTION = "unsecuredValidator"
 
 
 class UnsecuredTokens:
-    """Trusts the claims of a token. `name`: the configuration that holds the options."""
+    """Validates unsigned tokens by trusting their claims. `name`: the name of the listener, for messages."""
 
     def __init__(self, options: Mapping[str, str], now_ms: Callable[[], int], name: str) -> None:
         self._now_ms = now_ms
@@ -47,7 +47,7 @@ class UnsecuredTokens:
         issued_ms = time_ms(claims, "iat", is_required=False)
         expires_ms = check_times(claims, now_ms, self._skew_ms, is_issue_required=False)
         if issued_ms is not None and (issued_ms > now_ms + self._skew_ms or issued_ms >= expires_ms):
-            raise TokenRefused("it was issued in the future, or after its end")
+            raise TokenRefused("it was issued in the future, or after its expiry")
         self._check_scope(claims)
         return AcceptedToken(user, expires_ms)
 

@@ -10,7 +10,7 @@ from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 
 class UsualIterations:
-    """The usual iterations of each mechanism. The first login after a change counts again, in 10 ms for 100,000 credentials."""
+    """The usual iterations of each mechanism. The first login after a change recounts them: 10 ms for 100,000 credentials."""
 
     def __init__(
         self, credentials: Callable[[], Iterable[UserScramCredentialRecord]], version: Callable[[], int]
@@ -22,7 +22,7 @@ class UsualIterations:
         self._usual: dict[int, int] = {}
 
     def of(self, mechanism: int) -> int:
-        """Return a mechanism's most common iterations, the lowest of several; `MIN_ITERATIONS` if it has no credentials."""
+        """Return a mechanism's most common iteration count, the lowest in a tie; `MIN_ITERATIONS` if it has no credentials."""
         version = self._version()
         if version != self._counted_version:
             counts = Counter((credential.mechanism, credential.iterations) for credential in self._credentials())

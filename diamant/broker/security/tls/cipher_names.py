@@ -1,6 +1,6 @@
-"""The translation of cipher suites from their standard names, which Java and Kafka use, to OpenSSL's names.
+"""The translation of cipher suites' standard names, which Java and Kafka use, to OpenSSL's names.
 
-OpenSSL's `ECDHE-RSA-AES256-GCM-SHA384` is `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`. TLS 1.3 suites have the same name in both.
+`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is `ECDHE-RSA-AES256-GCM-SHA384` in OpenSSL. TLS 1.3 suites have the same name in both.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from diamant.storage.config_key import ConfigError
 
 
 class OpenSslCiphers(NamedTuple):
-    """OpenSSL's names, in the order given."""
+    """OpenSSL's names of configured cipher suites, in their configured order."""
 
     of_tls_1_2: tuple[str, ...]
     of_tls_1_3: tuple[str, ...]
 
 
 def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
-    """Return OpenSSL's names of suites given by either name. Raises ConfigError for a suite that this OpenSSL lacks."""
+    """Return OpenSSL's names of suites that are named in either way. Raises ConfigError if this OpenSSL lacks a suite."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
     known = {cipher["name"]: cipher["protocol"] for cipher in context.get_ciphers()}

@@ -1,7 +1,8 @@
 """The OpenSSL context of a listener's handshakes, built from its settings.
 
-As in Kafka, `ssl.enabled.protocols` sets the versions, `ssl.cipher.suites` the suites by their standard names, and every
-certificate in a trust store is trusted. Unlike Kafka, it refuses renegotiation, and client certificates without a trust store.
+As in Kafka, `ssl.enabled.protocols` sets the versions and `ssl.cipher.suites` the suites, by their standard names, and every
+certificate in a trust store is trusted. Unlike in Kafka, renegotiation is refused, and client authentication requires a trust
+store.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 def server_context(settings: TlsSettings, material: KeyMaterial) -> ssl.SSLContext:
-    """Build the context of a listener's handshakes with the key of its key store. Reads its trust store; raises ConfigError."""
+    """Build a listener's context from a key and, if clients may authenticate, from its trust store. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _allow_versions(context, settings)
@@ -94,4 +95,4 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise ConfigError(f"{store.name}: expected certificates in PEM (-----BEGIN CERTIFICATE): {error}") from error
     if not context.get_ca_certs() and not context.cert_store_stats()["x509"]:
         raise ConfigError(f"{store.name}: no certificate found")
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, a trusted certificate needs no issuer
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, trust a certificate without trusting its issuer

@@ -4,8 +4,9 @@ A handshake with an RSA key takes at least half a millisecond of processor time,
 reconnect at once. So one thread computes the handshakes (OpenSSL releases the interpreter's lock), and the loop only moves bytes.
 
 Bounds: `MAX_HANDSHAKES` of about 40 KiB each, and `HANDSHAKE_TIMEOUT_S` for a whole handshake. Beyond the limit, a handshake that
-waits for its peer is evicted: the longest wait of the address with the most such handshakes, so that one address cannot evict
-others. A handshake that waits for the broker is never evicted, so that a rush of honest clients gets through.
+waits for its peer is evicted: of the address with the most such handshakes, the one that has waited longest. So one address
+cannot evict the handshakes of others. A handshake that waits for the broker is never evicted, so that a rush of honest clients
+gets through.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 MAX_HANDSHAKES = 1000
-"""The most handshakes in progress, of all listeners together."""
+"""The maximum number of handshakes in progress, for all listeners together."""
 
 HANDSHAKE_TIMEOUT_S = 30.0
-"""The time from accepting a connection to the end of its handshake."""
+"""The maximum time from accepting a connection to the end of its handshake."""
 
 
 class Handshake(Protocol):
@@ -48,7 +49,7 @@ class Handshakes:
         self._deadlines: dict[Handshake, float] = {}
         """All handshakes, oldest first. Deadlines are on the loop's clock."""
         self._waiting: dict[str, dict[Handshake, None]] = {}
-        """The handshakes that wait for their peers, by address, longest wait first. No address is without handshakes."""
+        """The handshakes that wait for their peers, by address, longest wait first. Addresses without any are removed."""
         self._due: deque[Handshake] = deque()
         """The handshakes that wait for the thread."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tls")
@@ -66,7 +67,7 @@ class Handshakes:
         if len(self._deadlines) >= self._most:
             if not self._waiting:
                 return False
-            of_address = max(self._waiting.values(), key=len)  # 25 µs at worst, with as many addresses as handshakes
+            of_address = max(self._waiting.values(), key=len)  # at most 25 µs, if every handshake has another address
             longest = next(iter(of_address))
             self.end(longest)
             longest.give_up(f"its TLS handshake was evicted: more than {self._most} at the same time")
@@ -94,7 +95,7 @@ class Handshakes:
         self._wait_no_more(handshake)
 
     def close(self) -> None:
-        """Abort all handshakes, and accept no more."""
+        """Abort all handshakes and refuse new ones."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -118,7 +119,7 @@ class Handshakes:
         self._is_working = True
 
     def _compute(self) -> None:
-        """Compute steps until none is due. Runs in the handshake thread."""
+        """Compute steps until none is pending. Runs in the handshake thread."""
         while True:
             try:
                 handshake = self._due.popleft()
@@ -130,7 +131,7 @@ class Handshakes:
     def _has_worked(self, working: asyncio.Future[None]) -> None:
         self._is_working = False
         working.result()
-        if self._due and not self._is_closed:  # added after the thread found none due
+        if self._due and not self._is_closed:  # added after the thread found none
             self._work()
 
     def _end_late(self) -> None:

@@ -1,7 +1,7 @@
-"""The reading of keys and certificates: PEM in a file or in the configuration, or a PKCS12 file.
+"""Reading keys and certificates: from PEM in a file or in the configuration, or from a PKCS12 file.
 
 As in Java, the contents decide the format: a file whose type is not set (Kafka's default is JKS) may be PKCS12 or PEM.
-JKS files are refused with the command that converts them.
+The error for a JKS file contains the command that converts it.
 
 Source: DefaultSslEngineFactory (KIP-651).
 """
@@ -15,7 +15,7 @@ from diamant.storage.config_key import ConfigError
 from diamant.storage.input_file import read_input
 
 MAX_STORE_BYTES = 4 * 1024 * 1024
-"""The largest file of keys or certificates."""
+"""The maximum size of a file with keys or certificates."""
 
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 
@@ -24,7 +24,7 @@ _JKS_STARTS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 class KeyMaterial(NamedTuple):
-    """A private key and its certificate chain, in PEM, and the password of an encrypted key."""
+    """A private key and its certificate chain, in PEM, and the password if the key is encrypted."""
 
     pem: bytes
     password: str | None
@@ -74,7 +74,7 @@ def _read(store: StoreSettings) -> bytes:
         raise ConfigError(f"{store.name}: {store.location}: {reason}") from error
     if data.startswith(_JKS_STARTS):
         raise ConfigError(
-            f"{store.name}: {store.location} is a JKS file, which only Java reads. Convert it, and set this to the new file: "
+            f"{store.name}: {store.location} is a JKS file, which only Java can read. Convert it, and set this to the new file: "
             f"keytool -importkeystore -srckeystore {store.location} "
             f"-destkeystore {_renamed(store.location)} -deststoretype PKCS12"
         )
@@ -88,7 +88,7 @@ def _renamed(location: str) -> str:
 def _is_pem(store: StoreSettings, data: bytes) -> bool:
     is_pem = b"-----BEGIN " in data
     if store.type == PEM and not is_pem:
-        raise ConfigError(f"{store.name}: {store.location}: its type is PEM, but it has no line -----BEGIN")
+        raise ConfigError(f"{store.name}: {store.location}: its type is PEM, but it has no -----BEGIN line")
     if is_pem and store.password:
         raise ConfigError(
             f"{store.name}: {store.location} is PEM, which has no store password; set ssl.key.password for an encrypted key"

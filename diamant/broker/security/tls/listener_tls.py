@@ -32,11 +32,11 @@ SCRATCH_BYTES = 256 * 1024
 
 
 class NotAdmitted(Exception):
-    """The refusal of a client whose handshake succeeded; the text gives the reason."""
+    """Raised to refuse a client whose handshake succeeded; the message gives the reason."""
 
 
 class AddressCounter(Protocol):
-    """Counts the connections of each address from their acceptance, as Kafka does (SocketServer.Acceptor)."""
+    """Counts the connections of each address from the moment they are accepted, as in Kafka (SocketServer.Acceptor)."""
 
     def arrived(self, address: str, peer: str) -> bool:
         """Count a new connection; return False if its address has too many. `peer` names the connection in the log."""
@@ -52,7 +52,7 @@ class NewStores:
         """Read the files. Raises ConfigError if they cannot be used, if the settings add a trust store to a listener without one,
         or if the certificate belongs to another broker and no setting allows that.
 
-        As in Kafka, everything but the stores remains as it was when the listener was opened.
+        As in Kafka, all settings except the stores remain as they were when the listener was opened.
         """
         if settings.trust_store.is_given and not tls.settings.trust_store.is_given:
             raise ConfigError(
@@ -107,7 +107,7 @@ class ListenerTls:
         return self.context if chosen is None else chosen
 
     def admit(self, secured: ssl.SSLObject) -> Principal:
-        """Return the principal of the client's certificate after a handshake; ANONYMOUS without one. Raises NotAdmitted."""
+        """Return a client's principal after its handshake: from its certificate, else ANONYMOUS. Raises NotAdmitted."""
         cipher = secured.cipher()
         # Python's `ssl` cannot restrict the suites of TLS 1.3, so a suite that is not allowed is refused here.
         if self._cipher_names and cipher is not None and cipher[0] not in self._cipher_names:
@@ -120,7 +120,7 @@ class ListenerTls:
         try:
             return Principal(USER, self._rules.name_of(subject_of(certificate)))
         except (NoRuleApplies, ValueError) as error:
-            raise NotAdmitted(f"the client's certificate gives no principal: {error}") from error
+            raise NotAdmitted(f"no principal can be derived from the client's certificate: {error}") from error
 
 
 class BrokerNames(NamedTuple):
@@ -134,7 +134,7 @@ class BrokerNames(NamedTuple):
 
 
 def names_of_broker(pem: bytes) -> BrokerNames:
-    """Return the names in the first certificate of a PEM text."""
+    """Return the names in the first certificate of a PEM file."""
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
 
     certificate = load_pem_x509_certificate(pem)
@@ -146,15 +146,15 @@ def names_of_broker(pem: bytes) -> BrokerNames:
 
 
 def check_same_broker(old: BrokerNames, new: BrokerNames, *, dn_changes: bool, san_changes: bool) -> None:
-    """Raise ConfigError if the subject has changed or alternative names are missing, and the setting does not allow it."""
+    """Raise ConfigError if the subject changed (unless `dn_changes`) or alternative names are missing (unless `san_changes`)."""
     if not dn_changes and old.subject != new.subject:
         raise ConfigError(
-            f"the subject of the new certificate is {new.subject}, but the present one's is {old.subject}; "
+            f"the subject of the new certificate is {new.subject}, but the current one's is {old.subject}; "
             "ssl.allow.dn.changes=true allows it"
         )
     missing = old.alternative - new.alternative
     if not san_changes and missing:
         raise ConfigError(
-            f"the new certificate lacks alternative names of the present one: {', '.join(sorted(missing))}; "
+            f"the new certificate lacks alternative names of the current one: {', '.join(sorted(missing))}; "
             "ssl.allow.san.changes=true allows it"
         )

@@ -1,7 +1,7 @@
 """A certificate authority for tests. Its key exists in memory only, and its certificates are valid for 30 days.
 
-They have the extensions that RFC 5280 requires (key identifiers, key usage), without which Python 3.13 and later trusts none.
-Keys are ECDSA on P-256: a CA and a certificate take a few milliseconds to create, and a handshake costs a tenth of one with RSA.
+The certificates have the extensions that RFC 5280 requires (key identifiers, key usage); Python 3.13 and later rejects others.
+Keys are ECDSA on P-256: creating a CA and a certificate takes a few milliseconds, and a handshake costs a tenth of one with RSA.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Issued(NamedTuple):
 
 
 class ThrowAwayCa:
-    """Signs certificates for brokers and clients of one test."""
+    """A CA that signs certificates for the brokers and clients of one test."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -40,7 +40,7 @@ class ThrowAwayCa:
         """The CA certificate in PEM, for the trust stores of clients and of brokers with client authentication."""
 
     def issue(self, common_name: str, *, hosts: Sequence[str] = (), is_expired: bool = False) -> Issued:
-        """Issue a certificate for a client, or for a broker reached as one of `hosts` (names or addresses)."""
+        """Issue a certificate for a client, or for a broker that clients reach by one of `hosts` (names or addresses)."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(common_name), key.public_key(), is_expired=is_expired)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -9,7 +9,7 @@ zero, and computes handshakes on the loop (CPython 3.11).
 The protocol above is created after the handshake, so it never sees a peer that was not admitted. All connections share one
 read buffer. While the protocol has paused reading, a connection holds at most one socket read of encrypted bytes.
 
-Texts about failed handshakes name the likely mistake of the client or operator, and its remedy.
+Messages about failed handshakes name the likely mistake of the client or operator, and how to fix it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     """The server's side of a connection. `make` creates the protocol above, a BufferedProtocol or a Protocol.
 
-    `counter`: None if the connections of an address are not limited.
+    `counter` is None if the number of connections per address is not limited.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             try:
                 self._ssl.unwrap()
             except OSError:
-                pass  # does not wait for the peer's close_notify
+                pass  # do not wait for the peer's close_notify
             self._send()
         if self._below is not None:
             self._below.close()

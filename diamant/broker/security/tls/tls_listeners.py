@@ -36,13 +36,13 @@ class TlsListeners:
         self.http: ListenerTls | None = None
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
-        """Set up TLS of a listener of Kafka's protocol. Reads its files; raises ConfigError."""
+        """Set up TLS for a listener of Kafka's protocol. Reads its key and trust stores; raises ConfigError."""
         tls = self._made(config, listener)
         self.by_name[listener.name] = tls
         return tls
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise ConfigError if the next start with `config` could not open a listener that is open now. Reads files."""
+        """Raise ConfigError if a listener that is open now could not be opened with `config`. Reads key and trust stores."""
         for listener in config.listeners:
             if listener.name in self.by_name:
                 self._made(config, listener)
@@ -76,11 +76,11 @@ class TlsListeners:
         return server_context(listener.settings, KeyMaterial(f"{issued.certificate}{issued.key}".encode(), None))
 
     def open_http(self, config: BrokerConfig) -> None:
-        """Set up TLS of the HTTP port. Reads its files; raises ConfigError."""
+        """Set up TLS for the HTTP port. Reads its key and trust stores; raises ConfigError."""
         self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._log_refusal)
 
     def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
-        """Return the stores in `config` of the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""
+        """Read the stores that `config` sets for the named listeners (in capitals) and perhaps for HTTP. Raises ConfigError."""
         stores = [
             NewStores(self.by_name[listener.name], TlsSettings.of_listener(config, listener), config)
             for listener in config.listeners
@@ -91,7 +91,7 @@ class TlsListeners:
         return stores
 
     def completed(self, config: ClientConfig, certificate: str | None) -> ClientConfig:
-        """Add the throw-away CA and, if named, a client certificate. Raises ValueError if one is named and there is no CA."""
+        """Add the throw-away CA and, if named, a client certificate. Raises ValueError if there is no CA to issue it."""
         if self.authority is None:
             if certificate is not None:
                 raise ValueError("client certificates are issued only with BrokerConfig(tls=True)")

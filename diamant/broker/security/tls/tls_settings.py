@@ -1,4 +1,4 @@
-"""The TLS settings of one listener, or of the HTTP port, as one value.
+"""The TLS settings of one listener or of the HTTP port, collected from the configuration.
 
 Source: SslConfigs, BrokerSecurityConfigs, SaslChannelBuilder (client authentication beside SASL, KIP-684).
 """
@@ -21,7 +21,7 @@ Lookup: TypeAlias = Callable[[str], tuple[str, Value]]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """A key store or a trust store. `name` is the full name of its location, for messages."""
+    """A key store or a trust store. `name` is the full name of the setting for its location, for messages."""
 
     name: str
     type: str
@@ -35,7 +35,7 @@ class StoreSettings:
 
     @property
     def is_given(self) -> bool:
-        """True if the configuration names a file or holds PEM."""
+        """True if the configuration names a file or contains PEM."""
         return bool(self.location or self.key or self.certificates)
 
 
@@ -58,7 +58,7 @@ class TlsSettings:
         def lookup(setting: str) -> tuple[str, Value]:
             name, value = config.of_listener(listener.name, setting)
             if setting == "ssl.client.auth" and listener.security_protocol == SASL_SSL and name == setting:
-                return name, "none"  # with SASL, only the listener's own setting counts
+                return name, "none"  # with SASL, the broker-wide setting has no effect
             return name, value
 
         return _settings(str(listener), lookup)

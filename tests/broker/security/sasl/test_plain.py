@@ -93,7 +93,7 @@ def test_a_module_and_its_options(text: str, options: dict[str, str]) -> None:
         ("a.B required user_a='hush\n';", "line 1, column 21", "the quote ' is not closed"),
         ("a.B required user_a=hu/sh;", "line 1, column 23", "a slash starts a comment"),
         ("a.B required /* hush", "line 1, column 14", "the comment /* has no end"),
-        ('a.B required; c.D required user_a="hush";', "line 1, column 15", "a text has one login module"),
+        ('a.B required; c.D required user_a="hush";', "line 1, column 15", "only one login module is allowed"),
     ],
 )
 def test_an_error_says_where_it_is(text: str, where: str, reason: str) -> None:

@@ -89,8 +89,8 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, confi
         for location, reason in (
             (tmp_path / "none.pem", "No such file"),
             (bad, "cannot be opened as PKCS12"),
-            (stranger, "is CN=mallory, but the present one's is CN=broker; ssl.allow.dn.changes=true allows it"),
-            (fewer, "lacks alternative names of the present one: 127.0.0.1; ssl.allow.san.changes=true allows it"),
+            (stranger, "is CN=mallory, but the current one's is CN=broker; ssl.allow.dn.changes=true allows it"),
+            (fewer, "lacks alternative names of the current one: 127.0.0.1; ssl.allow.san.changes=true allows it"),
         ):
             with pytest.raises(KafkaException) as caught:
                 await alter(broker, LOCATION, str(location))
