@@ -3,8 +3,8 @@
 A listener stops accepting while the broker or the listener has reached its `max.connections`; further clients wait in the
 socket's backlog, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.
 
-With a limit on the rate of new connections, `ConnectionAdmission` delays connections or refuses them; a refused socket is
-held open for its throttle time. Bound: `MAX_HELD` held sockets; further refused sockets are closed at once.
+If the rate of new connections is limited, `ConnectionAdmission` delays or refuses connections; a refused socket is held open for
+its throttle time. Bound: `MAX_HELD` held sockets; further refused sockets are closed immediately.
 
 Source: SocketServer.Acceptor, ConnectionQuotas.waitForConnectionSlot.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ACCEPTED_PER_TURN = 100
-"""The most connections that one listener accepts per turn of the loop."""
+"""The maximum number of connections that one listener accepts per turn of the loop."""
 
 MIN_BACKLOG = 1024
 """The minimum size of the backlog, regardless of the configuration.
@@ -38,11 +38,11 @@ retries only after a second.
 """
 
 ACCEPT_RETRY_S = 1
-"""The pause after a failure to accept for lack of descriptors."""
+"""How long a listener stops accepting after the process ran out of file descriptors."""
 
 
 FULL_TOLD_S = 60.0
-"""The shortest interval between two log lines of a listener that waits for a free slot."""
+"""The minimum interval between log lines about a listener that waits for a free slot."""
 
 
 class ConnectionSlots:
@@ -81,11 +81,11 @@ class ConnectionSlots:
 
 
 MAX_HELD = 1000
-"""The most sockets of refused connections that are held open."""
+"""The maximum number of refused connections whose sockets are held open."""
 
 
 class ConnectionAdmission:
-    """The admission of connections to all listeners of a broker."""
+    """Decides whether the listeners of a broker admit, delay or refuse new connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, quotas: ConnectionQuotas) -> None:
         self._loop = loop
@@ -93,7 +93,7 @@ class ConnectionAdmission:
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def wait_s(self, sock: socket.socket, host: str, listener: str) -> float | None:
-        """Return how long to delay this connection and later ones. None: it is refused, and this object now owns `sock`."""
+        """Return how long to delay this connection and later ones, or None if it is refused; then this object owns `sock`."""
         wait_ms, refused_ms = self.quotas.ask(host, listener)
         if not refused_ms:
             return wait_ms / 1000
@@ -188,7 +188,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Out of descriptors: the connection stays in the backlog and would wake the loop again at once.
+                # Out of descriptors: the connection stays in the backlog and would wake the loop again immediately.
                 logger.error("cannot accept connections, trying again in %d s: %s", ACCEPT_RETRY_S, error)
                 self._pause(ACCEPT_RETRY_S)
                 return
@@ -208,7 +208,7 @@ class Acceptor:
         self._retry = self._loop.call_later(pause_s, self.resume)
 
     def _is_full(self) -> bool:
-        """Return whether no slot is free; if so, the acceptor is resumed once a slot is free."""
+        """Return True if no slot is free; the acceptor then resumes when one becomes free."""
         why = self._server.slots.why_full(self._listener)
         if not why:
             self._server.slots.waiting.discard(self)
@@ -231,8 +231,8 @@ class Acceptor:
             self._take(waiting)
 
     def _take(self, connection: socket.socket) -> None:
-        # asyncio sets this option only on sockets that name their protocol, which accepted sockets do not. Without it, the
-        # end of a response waits for an acknowledgement that the peer delays.
+        # asyncio sets this option only if a socket's `proto` is TCP; that of an accepted socket is 0. Without the option, the
+        # end of a response waits for an acknowledgement, which the peer delays.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.slots.take(self._listener)
         task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
@@ -242,7 +242,7 @@ class Acceptor:
     def _set_up(self, task: asyncio.Task[Any]) -> None:
         self._accepting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._server.slots.free(self._listener)  # its protocol was never notified
+            self._server.slots.free(self._listener)  # its protocol was never notified, so it does not free the slot
             logger.debug("a connection was closed before it was set up: %s", error)
 
 

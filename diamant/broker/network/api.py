@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 SAME_FAILURE_S = 60.0
-"""The shortest interval between two log lines about the same disk failure."""
+"""The minimum interval between log lines about the same disk failure."""
 
 
 MAX_REMEMBERED_FAILURES = 1000
@@ -44,15 +44,15 @@ class RequestContext(NamedTuple):
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]
-"""`decode(version, body)` raises ProtocolError."""
+"""Called as `decode(version, body)`, returns the decoded request. Raises ProtocolError."""
 
 
 Handle: TypeAlias = Callable[..., "Answer"]
-"""`handle(*dependencies, context, request)`. The dependencies are parts of the broker, named in the table of APIs."""
+"""Called as `handle(*dependencies, context, request)`. The dependencies are parts of the broker, declared in the API table."""
 
 
 ResponseFields: TypeAlias = Mapping[str, object]
-"""A response in the form of `schemas.encode_response_fields`."""
+"""The fields of a response, as `schemas.encode_response_fields` takes them."""
 
 
 Response: TypeAlias = ResponseFields | Coroutine[Any, Any, ResponseFields]
@@ -70,8 +70,8 @@ def frame_header(api_key: int, api_version: int, correlation_id: int, body_size:
 
 
 def error_of(error: BaseException) -> tuple[int, str | None]:
-    """Return the error code and message for an error of `REQUEST_ERRORS`. Messages contain no paths; the broker's log
-    has the details of disk errors.
+    """Return the error code and message for one of `REQUEST_ERRORS`. Messages contain no paths; the details of disk errors are in
+    the broker's log.
     """
     if isinstance(error, KafkaError):
         if not isinstance(error.__cause__, OSError):
@@ -87,7 +87,7 @@ def error_of(error: BaseException) -> tuple[int, str | None]:
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
-    """Return the fields that report an error of `REQUEST_ERRORS` in a response or a part of it; see `error_of`."""
+    """Return the fields with which a response, or one of its elements, reports one of `REQUEST_ERRORS`; see `error_of`."""
     code, message = error_of(error)
     return {"error_code": code, "error_message": message}
 

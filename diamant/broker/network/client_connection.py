@@ -4,12 +4,12 @@ Theory of operation. Each connection handles one request at a time. Handling is 
 arrive, `ServerConnection` parses requests, the dispatcher returns the response and the connection writes it, all in one
 callback without a task. `Outbox` writes small responses to several connections together. When a response takes longer (a
 pending fetch, a metadata sync) or the peer does not read, the connection is *busy*: further requests are queued, and once
-the queue holds `max_queued_bytes`, the socket is no longer read. A queue is handled in slices, in turn with those of other
-connections (`turns.py`).
+the queue holds `max_queued_bytes`, the socket is no longer read. A queue is handled in slices, between which other connections
+have their turns (`turns.py`).
 
 `response_writer.py` sends ranges of a log from the page cache to the socket, on a duplicate of the socket's descriptor.
 The transport's own buffer is empty at that time, because its high-water mark is zero: the connection pauses as soon as the
-kernel does not take all bytes at once. With TLS the ranges are read and encrypted (`copied_answer.py`).
+kernel accepts only some of the bytes. With TLS, the ranges are read and encrypted (`copied_answer.py`).
 
 Bounds per connection: one response being written, one frame being received (`max_frame_bytes`), and a queue of requests
 (`max_queued_bytes` plus one read of the socket).
@@ -80,10 +80,10 @@ class KafkaPort(Protocol):
         """The open connections."""
 
     def outbox(self) -> Outbox:
-        """Return the responses to write at the end of a turn of the loop."""
+        """Return the outbox, which holds responses until the end of a turn of the loop."""
 
     def turns(self) -> Turns:
-        """Return the turns of all connections."""
+        """Return the object by which connections take turns."""
 
     def connected(self, connection: Connection) -> None:
         """Register an open connection, once its `info` is known."""
@@ -92,7 +92,7 @@ class KafkaPort(Protocol):
         """Unregister a connection."""
 
     def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
-        """Return a future for a response. Its coroutine runs to its end even if the future is cancelled."""
+        """Return a future for a response, whose coroutine runs to completion even if the future is cancelled."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         transport, self._transport = self._transport, None
-        getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)  # it keeps asyncio's transports alive
+        getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)  # this callback keeps asyncio's transport alive
         self._gate = None
         self.queue.close()
         waiting, self._waiting = self._waiting, None
@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self._outbox.flush()
         if self._transport is not None:
             self._transport.abort()
@@ -238,12 +238,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def take_turn(self) -> None:
-        """Handle queued requests for a slice."""
+        """Handle queued requests for at most a slice of time."""
         self._waits_for_turn = False
         self._drain()
 
     def _drain(self) -> None:
-        """Handle queued requests while possible, for a slice at most. Stop reading while the queue is full."""
+        """Handle queued requests for at most a slice of time. Stop reading while the queue is full."""
         queue = self.queue
         began_s = now_s = monotonic()
         while queue.requests and now_s - began_s < SLICE_S and self._turns.left_s > 0 and self._may_handle:
@@ -276,14 +276,14 @@ class Connection(asyncio.BufferedProtocol):
                 return self._reply(request, answer)
             if answer is None:
                 return self._count(request, None, 0)
-        except Exception as error:  # also of the answer, since other connections wait for the end of this turn
+        except Exception as error:  # also if replying fails, since other connections wait for the end of this turn
             self._fail(request, error)
             return
         if isinstance(answer, PendingAnswer):
             self._waiting = answer
             answer.taker = partial(self._given, request)
             return
-        # A future or a pending answer is dropped with its connection. A coroutine changes state, so it runs to its end.
+        # A future or a pending answer is dropped with its connection. A coroutine changes state, so it runs to completion.
         future = answer if isinstance(answer, asyncio.Future) else self._server.kept(cast(Awaitable[Any], answer))
         self._waiting = future
         future.add_done_callback(partial(self._answered, request))
@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is not future:
             late = None if future.cancelled() or self._transport is None else future.exception()
             if late is not None:
-                logger.error("%s: request failed after its response was given up", self.info.peer, exc_info=late)
+                logger.error("%s: request failed after its response had been abandoned", self.info.peer, exc_info=late)
             return
         if future.cancelled():
             self._waiting = None
@@ -392,5 +392,5 @@ class Connection(asyncio.BufferedProtocol):
             self._drain()
             return
         if not isinstance(error, ConnectionError):
-            logger.error("%s: answer could not be written, connection closed", self.info.peer, exc_info=error)
+            logger.error("%s: response could not be written, connection closed", self.info.peer, exc_info=error)
         self.abort()

@@ -1,4 +1,4 @@
-"""The writer of responses with ranges of log files for a TLS transport, which encrypts the bytes.
+"""The writer of responses that contain ranges of log files, for TLS transports, which encrypt the bytes.
 
 The ranges are read in pieces, since the kernel cannot send them directly. A thread reads pieces that are not in the page cache.
 
@@ -17,7 +17,7 @@ from diamant.storage.segments.segment import FileSlice
 
 PIECE_BYTES = 96 * 1024
 """Six TLS records, enough to make the cost of a call negligible. A piece passes through several buffers, and glibc may map and
-unmap buffers of 128 KiB or more at each use: pieces of 256 KiB took two and a half times as much CPU time."""
+unmap buffers of 128 KiB or more at each use. With pieces of 256 KiB, this took two and a half times as much CPU time."""
 
 
 class CopyingWriter:
@@ -45,13 +45,13 @@ class CopyingWriter:
             self._loop.call_soon(self._advance)
 
     def close(self) -> None:
-        """Drop the unsent rest. Idempotent."""
+        """Drop all unsent data. Idempotent."""
         self._parts.clear()
         if self._done is not None:
             self._done.cancel()
 
     def _advance(self) -> None:
-        """Write pieces until the transport is full, a range is cold, or the turn is over."""
+        """Write pieces until the transport is full, a range is not in the page cache, or the turn is over."""
         done = self._done
         if done is None or done.done() or self._is_reading:
             return
@@ -127,12 +127,12 @@ class CopyingWriter:
 
 
 def answer_writer(transport: asyncio.Transport) -> AnswerWriter | CopyingWriter:
-    """Return the writer for a transport: the direct one, unless the transport encrypts."""
+    """Return the writer for a transport: CopyingWriter if the transport encrypts, otherwise AnswerWriter."""
     is_encrypted = transport.get_extra_info("sslcontext") is not None
     return CopyingWriter(transport) if is_encrypted else AnswerWriter(transport.get_extra_info("socket"))
 
 
 def _warm(part: FileSlice, count: int) -> bytes | None:
-    """Return the first `count` bytes, or None if they are not in the page cache."""
+    """Return the first `count` bytes of a slice, or None if they are not in the page cache."""
     data = part.file.try_pread(count, part.position)
     return data if data is not None and len(data) == count else None

@@ -1,4 +1,4 @@
-"""The sockets of listeners and their addresses. Sockets are bound before they listen, so a port in use is reported at once."""
+"""The sockets of listeners and their addresses. Sockets are bound before they listen, so a port in use is reported early."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from diamant.broker.security.identity.principal import ANONYMOUS
 
 
 def bound_socket(listener: Listener) -> socket.socket:
-    """Bind a non-blocking socket to a listener's address; it does not listen yet. The caller closes it. Raises OSError."""
+    """Bind a non-blocking socket to a listener's address; it does not listen yet. The caller has to close it. Raises OSError."""
     is_ipv6 = ":" in listener.host or (not listener.host and socket.has_dualstack_ipv6())
     sock = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_ipv6:
-            # An empty host means every interface in both families, "::" only those of IPv6.
+            # An empty host means every IPv4 and IPv6 interface, "::" only every IPv6 interface.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not listener.host else 1)
         sock.bind((listener.host, listener.port))
         sock.setblocking(False)

@@ -1,6 +1,6 @@
-"""A response that is given later, and written in the turn of the loop in which it is given.
+"""A response that its handler delivers later. It is written in the turn of the loop in which it is delivered.
 
-A future runs its callbacks only in the next turn, which made up a fifth of the cost of repeated fetches without data.
+A future would run its callbacks only in the next turn. That made up a fifth of the cost of repeated fetches without data.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from diamant.broker.network.response_writer import Buffer, Part
 Body: TypeAlias = Buffer | Sequence[Part]
 
 Taker: TypeAlias = Callable[[Body | None, BaseException | None], None]
-"""Called with the body, or with None and the error. Must not raise, since other responses may follow."""
+"""Called with the body, or with None and the error. Must not raise, since the caller may then give other responses."""
 
 
 class PendingAnswer:
-    """A response promised by a handler. Its connection sets `taker` in the same turn; later it is given or cancelled, once."""
+    """A response promised by a handler. Its connection sets `taker` in the same turn; later it is either given or cancelled."""
 
     __slots__ = ("_cancelled", "_is_over", "taker")
 

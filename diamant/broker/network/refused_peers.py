@@ -1,4 +1,4 @@
-"""The log lines about connections closed for bad input: one per address and minute, and a count of the rest.
+"""The log lines about connections closed for bad input: one per address and minute, then a count of the others.
 
 Bound: `max_addresses` addresses are counted separately, at about 300 bytes each; all others are counted together.
 """
@@ -14,7 +14,7 @@ OTHERS = "other addresses"
 
 
 class RefusedPeers:
-    """The closed connections of one server, to be logged. Belongs to the loop thread."""
+    """Logs the connections that one server closed for bad input. Belongs to the loop thread."""
 
     def __init__(self, *, pause_s: float = 60.0, max_addresses: int = 1_000) -> None:
         self._pause_s = pause_s
@@ -25,7 +25,7 @@ class RefusedPeers:
 
     def log(self, peer: str, reason: str) -> None:
         """Log that a connection from `peer` (address and port) was closed, or count it."""
-        if not reason.isprintable():  # a user's or certificate's name in it must not forge log lines
+        if not reason.isprintable():  # names of users or certificates must not forge log lines
             reason = reason.encode("unicode_escape").decode()
         address = peer.rpartition(":")[0]
         if address not in self._counts and len(self._counts) >= self._max_addresses:

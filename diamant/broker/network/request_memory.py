@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from diamant.protocol.wire.server_connection import Request
 
 MAX_QUEUED_REQUESTS = 1024
-"""The most requests in a queue. `ServerLimits.max_queued_bytes` alone would allow too many small requests."""
+"""The maximum number of requests in a queue. `ServerLimits.max_queued_bytes` alone would allow too many small requests."""
 
 REQUEST_OVERHEAD_BYTES = 128
-"""The memory of a queued request beyond its body."""
+"""The memory that a queued request uses in addition to its body."""
 
 
 class RequestMemory:
@@ -27,11 +27,11 @@ class RequestMemory:
 
     @property
     def available_bytes(self) -> int:
-        """The bytes left; negative while the last admitted request exceeds the limit."""
+        """The number of bytes left; negative if the last admitted request exceeded the limit."""
         return self._available
 
     def admit(self, size: int, owner: object, admitted: Callable[[], None]) -> bool:
-        """Reserve `size` bytes and return True if any memory is left. Otherwise call `admitted` later, once they are reserved."""
+        """If any memory is left, reserve `size` bytes and return True; otherwise reserve them later, and then call `admitted`."""
         if self._available > 0 and not self._waiting:
             self._available -= size
             return True

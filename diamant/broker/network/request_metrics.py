@@ -1,4 +1,4 @@
-"""The counts of answered requests with their latencies and errors, of bytes, and of connections (Kafka's RequestMetrics).
+"""Counts of answered requests, with their latencies and errors, and of bytes and connections (Kafka's RequestMetrics).
 
 All are plain numbers that only grow. The loop thread adds to them, and `metrics.take` reads them. A response costs a clock
 reading, a search in 16 bounds and three additions, about a microsecond. Error codes are read from the encoded response, except
@@ -22,7 +22,7 @@ LATENCY_BOUNDS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000,
 
 MAX_ANSWERS_ASIDE = 8
 MAX_ASIDE_BYTES = 4096
-"""The largest response that is put aside."""
+"""The largest response that is put aside, to be read later."""
 
 MAX_CLEAN_ANSWERS = 64
 MAX_CLEAN_BYTES = 1024
@@ -87,7 +87,7 @@ class RequestMetrics:
 
     def _row(self, api_key: int, version: int) -> VersionCounts:
         if not apis.is_served(api_key, version):
-            version = 0  # an unknown version of ApiVersions; as in Kafka, it counts as the response's version
+            version = 0  # an unknown version of ApiVersions; as in Kafka, count it under the response's version
         row = self._rows.get(api_key << 16 | version)
         if row is None:
             reads = self._reads_codes and api_key not in _COUNTED_BY_THEIR_HANDLERS and apis.is_served(api_key, version)
@@ -138,7 +138,7 @@ class _CodeReader:
         if aside and self._find is None:
             try:
                 self._find = error_code_finder(self._api_key, self._version)
-            except (OSError, ImportError):  # no descriptor is left: these codes stay uncounted
+            except (OSError, ImportError):  # out of file descriptors: these codes remain uncounted
                 return
         for body in aside:
             self.read(body)

@@ -1,17 +1,17 @@
-"""The writer of responses with ranges of log files, which sends them from the page cache to the socket without a copy.
+"""The writer of responses that contain ranges of log files. It sends them from the page cache to the socket without copying.
 
 asyncio allows no second watcher on a descriptor that a transport owns, and its own sendfile stops all reading.
 So the writer uses a duplicate of the socket's descriptor, and only while the transport's own buffer is empty.
 
 It runs in callbacks of the loop: a response of one megabyte takes about ten callbacks, and a task for each response would cost
-more than the sending.
+more than sending it.
 
 `Outbox` holds small responses back and writes them together when several connections have sent requests at once. A write
 that wakes a waiting client costs more than the response itself; later writes in a batch find the client awake.
 With 16 connections that commit offsets, this gives a fifth more requests per second. If a turn of the loop has hardly any
-other work, a response is written at once.
+other work, a response is written immediately.
 
-Bounds: one response of `MAX_BYTES` per connection (a connection with further requests writes at once), held for `MAX_DELAY_S`
+Bounds: one response of `MAX_BYTES` per connection (a connection with further requests writes immediately), held for `MAX_DELAY_S`
 plus the time of the request then in progress.
 """
 
@@ -33,10 +33,10 @@ SENDFILE_MIN_BYTES = 64 * 1024
 """Slices below this size are read into memory, since a copy is cheaper than another system call and wake-up."""
 
 LARGE_BYTES = 256 * 1024
-"""A response of this size is not passed to the transport, which would copy the bytes that the socket does not take at once."""
+"""Responses of this size or more bypass the transport, which would copy the bytes that the socket does not accept."""
 
 TURN_MAX_BYTES = 1024 * 1024
-"""The most bytes that one connection sends per turn of the loop, and the size of the range that one page cache check covers."""
+"""The most bytes that one connection sends per turn of the loop; also the size of the range that a page cache check covers."""
 
 
 def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
@@ -54,14 +54,14 @@ def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
 
 
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-"""On Linux, the flag that announces more data, so that the kernel sends both together; 0 elsewhere."""
+"""The flag that tells Linux to send this data together with the data that follows; 0 on other systems."""
 
 
 class AnswerWriter:
     """Writes one response at a time to one connection, as fast as its peer reads.
 
     `sock` is the connection's socket; the writer owns a duplicate. It holds at most one slice below
-    `SENDFILE_MIN_BYTES` in memory, or the bytes of one turn while a thread reads a cold range into the page cache.
+    `SENDFILE_MIN_BYTES` in memory, or the bytes of one turn while a thread reads a range that is not in the page cache.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -85,7 +85,7 @@ class AnswerWriter:
         """Do nothing, since the transport's buffer is not used."""
 
     def close(self) -> None:
-        """Drop the unsent rest and close the duplicate. Idempotent."""
+        """Drop all unsent data and close the duplicate. Idempotent."""
         self._parts.clear()
         self._unwatch()
         if self._done is not None:
@@ -93,9 +93,9 @@ class AnswerWriter:
         self._socket.close()
 
     def _advance(self) -> None:
-        """Send until the socket is full, a range is cold, or the turn is over."""
+        """Send until the socket is full, a range is not in the page cache, or the turn is over."""
         done = self._done
-        if done is None or done.done():  # closed in the meantime
+        if done is None or done.done():  # closed before this callback ran
             self._unwatch()
             return
         turn_bytes = TURN_MAX_BYTES
@@ -120,7 +120,7 @@ class AnswerWriter:
         self._finish(done, None)
 
     def _send_some(self) -> int | None:
-        """Send some bytes of the first part with one system call; return their number, or None if a thread reads them first."""
+        """Send some bytes of the first part with one system call; return their number, or None if a thread has to read first."""
         part = self._parts[0]
         if type(part) is not FileSlice:
             return self._send_buffer(cast(Buffer, part))
@@ -209,23 +209,23 @@ class AnswerWriter:
 
 
 MAX_BYTES = 4096
-"""The largest response that is held back; longer ones are written at once."""
+"""The largest response that is held back; larger ones are written immediately."""
 
 MIN_CALLBACKS = 3
-"""The fewest callbacks left in a turn of the loop that make holding back a response worthwhile."""
+"""A response is held back only if at least this number of callbacks is left in the turn of the loop."""
 
 MAX_DELAY_S = 0.001
 """The longest time that a response is held back."""
 
 
 class Outbox:
-    """The responses of one loop to be written at the end of its turn, in order."""
+    """The responses that one loop writes, in order, at the end of its turn."""
 
     __slots__ = ("_loop", "_rest_of_turn", "_since_s", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # The due callbacks, in a private attribute of asyncio. On a loop without it, every response is written at once.
+        # The callbacks left in this turn, from a private attribute of asyncio. Without it, responses are written immediately.
         self._rest_of_turn: Sized = getattr(loop, "_ready", ())
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
         self._since_s = 0.0

@@ -1,7 +1,7 @@
 """The gate of a connection to a listener with SASL: until the client is authenticated, only authentication requests pass.
 
-The gate passes SaslHandshake and SaslAuthenticate on to the dispatcher, so faults and metrics cover them like other APIs. An
-error response to either closes the connection after `connection.failed.authentication.delay.ms`.
+The gate passes SaslHandshake and SaslAuthenticate on to the dispatcher, so faults and metrics cover them like other APIs. If
+the response to either is an error, the connection is closed after `connection.failed.authentication.delay.ms`.
 
 Source: SaslServerAuthenticator; Selector.maybeDelayCloseOnAuthenticationFailure.
 """
@@ -88,7 +88,7 @@ class SaslGate:
     # -- answers of SaslHandshake and SaslAuthenticate ----------------------------------------------------------------
 
     async def _settled_later(self, request: Request, answer: Awaitable[Buffer]) -> Buffer:
-        """Do the same as `_settled` for a response that a fault delays."""
+        """Like `_settled`, but for a response that a fault delays."""
         settled = self._settled(request, bytes(await answer))
         return settled if isinstance(settled, bytes) else await settled
 
@@ -102,7 +102,7 @@ class SaslGate:
                 self._replace_frames(TokenFrames(max_frame_bytes=self._frames.max_frame_bytes))
             return body
         if session.state is not SaslState.FAILED:
-            session.fail(f"{apis.API_NAMES[request.api_key]} was answered with an error")  # by a fault
+            session.fail(f"{apis.API_NAMES[request.api_key]} was answered with an error")  # by an injected fault
         return self._ended(request, body)
 
     def _ended(self, request: Request, body: bytes) -> asyncio.Future[bytes]:
@@ -140,7 +140,7 @@ class SaslGate:
         """Replace the parser of incoming frames."""
         connection = self._connection
         if connection.frames.pending_bytes or connection.queue.requests:
-            raise CloseConnection("the client sent bytes before the frame format was agreed")
+            raise CloseConnection("the client sent bytes before the frame format was agreed on")
         connection.frames = frames
 
     def _let_in(self) -> None:
@@ -158,7 +158,7 @@ def _end(future: asyncio.Future[bytes], error: CloseConnection) -> None:
 
 
 def illegal_sasl_state(shapes: Mapping[int, ErrorShape], request: Request) -> bytes | None:
-    """Return the answer to a request sent in place of a SASL token; None for a request that Kafka does not answer, either.
+    """Return the answer to a request sent in place of a SASL token; None for a request that Kafka does not answer either.
 
     `shapes`: the error shapes of the APIs that have handlers, by API key.
     """

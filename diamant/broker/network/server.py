@@ -1,6 +1,6 @@
 """The server of the Kafka port: its listeners, its open connections, and their shared state.
 
-A TLS connection is created after its handshake, but counts as a connection of its address from its acceptance on.
+A TLS connection is created after its handshake, but counts as a connection of its address as soon as it is accepted.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class _ListenerView(NamedTuple):
 class Server:
     """All listeners and their connections.
 
-    `dispatch` answers a request: bytes, a list of buffers and file slices, an awaitable of these, or None for "no
-    response" (acks=0). `frame_header(api_key, version, correlation_id, body_size)` returns the bytes before a body.
+    `dispatch` answers a request with bytes, a list of buffers and file slices, an awaitable of these, or None for no
+    response (acks=0). `frame_header(api_key, version, correlation_id, body_size)` returns the bytes before a body.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class Server:
         tls: ListenerTls | None = None,
         broker_id: int = 1,
     ) -> Acceptor:
-        """Accept connections on a bound socket. An empty `advertised_host` stands for the address that the client connected to.
+        """Accept connections on a bound socket. If `advertised_host` is empty, the address that a client connected to is used.
 
-        Raises ValueError if the security protocol's TLS or SASL is missing, so that no listener is unprotected by mistake.
+        Raises ValueError if the TLS or SASL that the security protocol needs is not set up, so no listener is left unprotected.
         """
         has_tls = security_protocol in TLS_PROTOCOLS
         if has_tls != (tls is not None) or (security_protocol in SASL_PROTOCOLS and self.sasl is None):
-            raise ValueError(f"listener {listener_name}: {security_protocol} without its TLS or SASL")
+            raise ValueError(f"listener {listener_name}: {security_protocol} does not match the TLS and SASL setup")
         endpoint = ListenerEndpoint(listener_name, advertised_host, advertised_port, security_protocol, broker_id)
         make: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, endpoint)
         if tls is not None:
@@ -133,18 +133,18 @@ class Server:
             self.admission = None
 
     def keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine to its end even if its connection closes; `close` waits for it."""
+        """Run a coroutine to completion even if its connection closes; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
-        """Return a future for a response. Its coroutine runs to its end even if the future is cancelled."""
+        """Return a future for a response, whose coroutine runs to completion even if the future is cancelled."""
         return asyncio.shield(self.keep(_as_coroutine(answer)))
 
     def abort_all(self) -> None:
-        """Close every connection at once."""
+        """Close all connections immediately."""
         for connection in list(self.connections):
             connection.abort()
 
@@ -158,7 +158,7 @@ class Server:
                 await asyncio.wait(late)
 
     def outbox(self) -> Outbox:
-        """Return the responses of all connections that are to be written at the end of a turn of the loop."""
+        """Return the outbox of all connections, which holds responses until the end of a turn of the loop."""
         if self._outbox is None:
             self._outbox = Outbox(asyncio.get_running_loop())
         return self._outbox
@@ -189,7 +189,7 @@ class Server:
             self._idle_waiter.set_result(None)
 
     def arrived(self, address: str, peer: str) -> bool:
-        """Count an accepted connection, before its handshake. Return False, and log it, if its address has too many of them."""
+        """Count an accepted connection, before its handshake. If its address has too many, log this and return False."""
         host = plain_host(address)
         self.counts[host] += 1
         if self.admission is None or self.admission.quotas.may_have(host, self.counts[host]):
@@ -213,7 +213,7 @@ class Server:
         self.stop_limiting()
 
     async def close(self, timeout_s: float) -> None:
-        """Stop accepting, answer received requests and close each connection that is done; after `timeout_s`, close the rest."""
+        """Stop accepting, answer received requests and close connections when they are done; after `timeout_s`, abort them."""
         self.stop_accepting()
         for acceptor in self._acceptors:
             await acceptor.settled()

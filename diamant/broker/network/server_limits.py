@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 from diamant.broker.config.broker_config import BrokerConfig
 
 MAX_QUEUED_BYTES = 1024 * 1024
-"""The most bytes of requests queued on a busy connection. Above this, the socket is not read."""
+"""The maximum size of all requests queued on a busy connection. Above it, the socket is not read."""
 
 
 class ServerLimits(NamedTuple):
@@ -22,7 +22,7 @@ class ServerLimits(NamedTuple):
     send_buffer_bytes: int = -1  # -1: the system's default
     receive_buffer_bytes: int = -1
     max_request_memory_bytes: int = -1  # of all connections; -1: no limit
-    max_connections_of: Mapping[str, int] = {}  # by name of the listeners with their own limit
+    max_connections_of: Mapping[str, int] = {}  # by name, for listeners with a limit of their own
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:

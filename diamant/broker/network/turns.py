@@ -1,12 +1,12 @@
-"""Turns of connections, which share the time of the loop thread: the connection that has used the least time comes first.
+"""Connections take turns in using the loop thread: the connection that has used the least time comes first.
 
-Most requests are answered as they are read. A connection that has sent many requests at once is served for `SLICE_S`, then it
-waits for its turn; so do all others once requests have taken `TURN_S` of a turn of the loop. So a client with a small request
-waits for the slices of a turn, not for the queues of other clients. Nor does it wait while thousands of connections are closed
-because their peers have closed them at once.
+Most requests are answered as soon as they are read. A connection that has sent many requests is served for `SLICE_S`, then it
+waits for its next turn. Once requests have used `TURN_S` in one turn of the loop, all connections wait. So a client with a small
+request waits for the slices of one turn, not for the queues of other clients. Nor does it wait until thousands of connections
+have been closed because their peers closed them together.
 
-The order is start-time fair queueing: a connection's tag is the time that it has used, or the tag that was served last if this is
-greater, so no connection saves up time.
+The order is start-time fair queueing: a connection's tag is the time that it has used, but at least the tag that was served last,
+so an idle connection does not save up time.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""The most time for requests in a turn of the loop. The next turn restores it only once it is used up, since a callback in every
-turn would cost more. A request that takes longer uses up the following turns, too; this leaves time for new connections, which
-need several turns to be accepted and have their first request read.
+"""The maximum time for requests in a turn of the loop. It is restored only after it has been used up, since a callback in every
+turn would cost more. A request that takes longer also uses up the time of the following turns. This leaves time for new
+connections, which need several turns until they are accepted and their first request is read.
 """
 
 SLICE_S = 0.002
-"""The time that a connection may use before others have their turn."""
+"""The time that a connection may use before others get their turn."""
 
 COUNTED_S = 0.0002
 """Shorter times are not counted, since counting them would cost more than it saves."""
 
 MAX_COUNTED_S = 0.1
-"""The most time that is counted at once. A longer time is put down to a machine busy with something else. If it counted in full,
-the connection would wait that long for its next turn; a request that its client resends on another connection in the meantime
-would be handled before the original.
+"""The maximum time that is counted for one turn. If a turn takes longer, the machine was probably busy with something else. If
+all the time were counted, the connection would wait that long for its next turn, and a request that its client resends on another
+connection would be handled before the original.
 """
 
 CLOSED_PER_TURN = 200
-"""The most connections, idle or closed by their peers, that are closed in one turn of the loop. To close ten thousand would take
-half a second; and while one connection is closed, peers can close several, so the number would grow with each turn.
+"""The maximum number of connections, idle or closed by their peers, that are closed in one turn of the loop. Closing ten thousand
+takes half a second. While one is closed, peers can close several more, so without this limit each turn would close more of them.
 """
 
 MAX_AT_ONCE = 2000
-"""The most topics, partitions or the like of a request answered in one turn of the loop; larger requests use `in_slices`."""
+"""A request with more topics, partitions or similar elements is answered with `in_slices`, in several turns of the loop."""
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield items, and give others a turn after each `SLICE_S`. The broker may change during these turns."""
+    """Yield items; after each `SLICE_S`, let other connections have a turn. The broker's state may change during these turns."""
     since_s = monotonic()
     for item in items:
         yield item
@@ -58,13 +58,13 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 class TakingTurns(Protocol):
-    """A connection as `Turns` sees it."""
+    """The view that `Turns` has of a connection."""
 
     used_s: float
-    """The connection's tag (see the module)."""
+    """The connection's tag (see the module docstring)."""
 
     def take_turn(self) -> None:
-        """Handle queued requests for a slice."""
+        """Handle queued requests for at most a slice of time."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -95,13 +95,13 @@ class Turns:
             self._begin_soon()
 
     def wait(self, connection: TakingTurns) -> None:
-        """Call `take_turn` when it is the connection's turn. Not to be called again before that."""
+        """Call the connection's `take_turn` when its turn comes. Do not call this again before that."""
         self._number += 1
         heappush(self._waiting, (max(connection.used_s, self._now_s), self._number, connection))
         self._begin_soon()
 
     def closes_later(self, connection: TakingTurns) -> bool:
-        """Return whether a connection that its peer closed is closed in a later turn; if not, the caller closes it now."""
+        """Return True if a connection that its peer closed will be closed in a later turn; if False, the caller closes it now."""
         self._begin_soon()
         if self._may_close > 0:
             self._may_close -= 1

@@ -43,5 +43,5 @@ class Exchange(Protocol):
     """None until the client is authenticated."""
 
     def respond(self, token: bytes) -> bytes:
-        """Process the client's next token; return the response, perhaps empty. Raises AuthenticationFailed, which is final."""
+        """Process the client's next token; return the response, perhaps empty. AuthenticationFailed ends the exchange."""
         ...

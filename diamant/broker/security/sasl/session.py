@@ -128,7 +128,7 @@ class SaslSession:
             return ErrorCode.ILLEGAL_SASL_STATE, []
         known = list(self._mechanisms)
         if mechanism not in self._mechanisms:
-            self.fail(f"SASL mechanism {mechanism!r:.80} is not enabled, only {', '.join(known)}")
+            self.fail(f"SASL mechanism {mechanism!r:.80} is not enabled (enabled: {', '.join(known)})")
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, known
         self.sends_bare_tokens = version == 0
         self.state = SaslState.AUTHENTICATES

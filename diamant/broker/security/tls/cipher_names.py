@@ -20,7 +20,7 @@ class OpenSslCiphers(NamedTuple):
 
 
 def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
-    """Return OpenSSL's names of suites that are named in either way. Raises ConfigError if this OpenSSL lacks a suite."""
+    """Translate suites, given by standard or OpenSSL names, to OpenSSL's names. Raises ConfigError if this OpenSSL lacks one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
     known = {cipher["name"]: cipher["protocol"] for cipher in context.get_ciphers()}

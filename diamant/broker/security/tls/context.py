@@ -20,7 +20,7 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 def server_context(settings: TlsSettings, material: KeyMaterial) -> ssl.SSLContext:
-    """Build a listener's context from a key and, if clients may authenticate, from its trust store. Raises ConfigError."""
+    """Build a listener's context from its key and, if clients may authenticate, its trust store. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _allow_versions(context, settings)

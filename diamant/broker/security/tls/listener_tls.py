@@ -134,7 +134,7 @@ class BrokerNames(NamedTuple):
 
 
 def names_of_broker(pem: bytes) -> BrokerNames:
-    """Return the names in the first certificate of a PEM file."""
+    """Return the names in the first certificate in PEM data."""
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
 
     certificate = load_pem_x509_certificate(pem)

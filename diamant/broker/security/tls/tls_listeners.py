@@ -80,7 +80,7 @@ class TlsListeners:
         self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._log_refusal)
 
     def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
-        """Read the stores that `config` sets for the named listeners (in capitals) and perhaps for HTTP. Raises ConfigError."""
+        """Read the stores that `config` sets for the named listeners (in capitals) and, if asked, HTTP. Raises ConfigError."""
         stores = [
             NewStores(self.by_name[listener.name], TlsSettings.of_listener(config, listener), config)
             for listener in config.listeners
