@@ -1,8 +1,8 @@
-"""A dispatcher with faults: it applies a matching fault to a request, and passes all other requests through.
+"""The dispatcher that injects faults into matching requests and passes all other requests through.
 
-It replaces the broker's dispatcher while faults are installed. A task answers a matching request. The connection stays busy
-until then, which keeps its responses in order. If the connection closes, the task is cancelled, but a request whose handling
-has started is completed.
+It replaces the broker's dispatcher while faults are installed. A task answers a matching request, and the connection stays busy
+until then, which keeps its responses in order. If the connection closes, the task is cancelled, but a request whose handling has
+started is completed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class FaultDispatch:
         self._carry_out: Dispatch | None = None
 
     def install(self) -> None:
-        """Replace the dispatcher. Does nothing if that is already done."""
+        """Replace the server's dispatcher. Idempotent."""
         if self._carry_out is None:
             self._carry_out = self._server.dispatch
             self._server.dispatch = self
 
     def uninstall(self) -> None:
-        """Restore the dispatcher. Does nothing if that is already done. Faults still apply to requests in progress."""
+        """Restore the server's dispatcher. Idempotent. Faults still apply to requests in progress."""
         if self._carry_out is not None:
             self._server.dispatch = self._carry_out
             self._carry_out = None
@@ -100,7 +100,7 @@ class AskedRequest:
     def fields(self) -> Fields:
         """The request's fields. Raises ProtocolError if it cannot be decoded."""
         if self._fields is None:
-            # For Metadata, the handler's own decoder may return bytes, in which it has corrected clients' mistakes.
+            # For Metadata, the handler's own decoder may correct the mistakes of a client; then it returns the corrected bytes.
             decoded = metadata.decode(self.version, self.request.body) if self.key == METADATA else None
             body = decoded if isinstance(decoded, bytes) else self.request.body
             self._fields = message_fields(decode_request(self.key, self.version, body))
@@ -109,7 +109,7 @@ class AskedRequest:
         return self._fields
 
     def _with_session(self, fields: Fields) -> Fields:
-        """Return an incremental fetch as a full fetch, with all partitions of its session (KIP-227)."""
+        """Convert an incremental fetch to a full fetch, with all partitions of its session (KIP-227)."""
         session = self._node.fetch_sessions().find(fields["session_id"])
         if session is None:
             return fields
@@ -181,7 +181,9 @@ class AskedRequest:
         return spec.error is None or self._has_place_for(spec, spec.error)
 
     def wants(self, spec: FaultSpec) -> Callable[[str | None, int | None], bool]:
-        """Return a predicate for the parts that the fault matches. In APIs that describe topics, a partition means its topic."""
+        """Return a function that is true for the parts that the fault matches. If a request names only topics, a fault for a
+        partition matches the partition's topic.
+        """
 
         def wants(topic: str | None, partition: int | None) -> bool:
             if spec.topic is None:
@@ -211,12 +213,12 @@ class AskedRequest:
         return self.error_answer(spec, code, "").whole(wanted) is not None
 
     def error_answer(self, spec: FaultSpec, code: ErrorCode, message: str) -> ErrorAnswer:
-        """Return a maker of error responses for this API version."""
+        """Return the object that makes error responses for this API version."""
         return ErrorAnswer(self.shape, self.key, self.version, code, message, is_for_parts=spec.topic is not None)
 
 
 class HitRequest:
-    """One request hit by a fault, until its response."""
+    """A request on which a fault fires, until it is answered."""
 
     def __init__(
         self,
@@ -328,7 +330,7 @@ class HitRequest:
     # -- errors ----------------------------------------------------------------------------------------------------
 
     async def _refused(self) -> Body:
-        """Return the error response, after handling the parts that the fault leaves alone."""
+        """Handle the parts that the fault does not match, and return a response with the error for the others."""
         spec, asked, code = self._spec, self._asked, self._spec.error
         assert code is not None
         if spec.after_applying and spec.topic is None and not asked.shape.adds_partitions:
@@ -362,7 +364,7 @@ class HitRequest:
         if rest is None:
             return self._wholly_refused(code)
         if asked.key == apis.FETCH:
-            # An error is returned at once and closes the fetch session, so the response names no session.
+            # A fetch with an error returns immediately and closes its session, so fetch the rest without waiting or a session.
             rest = {**rest, "max_wait_ms": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
         body = encode_request_fields(asked.key, asked.version, rest)
         request = asked.request._replace(body=memoryview(bytearray(body)))
@@ -374,7 +376,7 @@ class HitRequest:
         return self._encoded(response)
 
     async def _refused_afterwards(self, code: ErrorCode) -> Body:
-        """Handle the whole request, then put the error into the response."""
+        """Handle the whole request, then put the error into its response."""
         spec, asked = self._spec, self._asked
         if asked.is_without_answer:
             await self._handled(asked.request)

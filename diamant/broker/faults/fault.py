@@ -17,10 +17,10 @@ from diamant.duration import Duration, seconds_of
 Result = TypeVar("Result")
 
 MAX_FIRINGS = 100
-"""The most firings that a fault keeps. `count` counts all of them."""
+"""The maximum number of firings that a fault remembers. `count` includes the older ones."""
 
 MAX_FIRING_PARTS = 20
-"""The most topics and partitions that are kept of one firing."""
+"""The maximum number of topics and partitions that are remembered of one firing."""
 
 WAIT_TIMEOUT_S = 10.0
 
@@ -43,7 +43,7 @@ class Installer(Protocol):
 
 
 class Firing(NamedTuple):
-    """One request hit by a fault. `time_ms` is the broker's clock; `parts` are topics (`t`) and partitions (`t-0`)."""
+    """One request on which a fault fired. `time_ms` is on the broker's clock; `parts` are topics (`t`) and partitions (`t-0`)."""
 
     time_ms: int
     api: str
@@ -97,7 +97,7 @@ class Fault:
     def wait_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
         """Wait until the fault has fired `count` times since it was added. Raises TimeoutError after `timeout`.
 
-        On the broker's event loop, `await until_fired()` instead: this would block the loop. Raises RuntimeError there.
+        Raises RuntimeError on the broker's event loop, which it would block; use `await until_fired()` there.
         """
         if self._installer.is_on_loop:
             raise RuntimeError("wait_fired would block the broker's event loop: use `await fault.until_fired()`")
@@ -109,7 +109,7 @@ class Fault:
             raise TimeoutError(self._too_late(count, timeout)) from None
 
     async def until_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
-        """Wait as `wait_fired` does, on any event loop."""
+        """Like `wait_fired`, but for use with `await`, on any event loop."""
         when = self._installer.call(lambda: self._when_fired(count))
         try:
             async with asyncio.timeout(seconds_of(timeout)):
@@ -122,11 +122,11 @@ class Fault:
         return self._installer.call(self._release)
 
     def remove(self) -> None:
-        """Remove the fault and release its held requests. Does nothing if that is already done. Counts remain readable."""
+        """Remove the fault and release its held requests. Idempotent. The counts remain readable."""
         self._installer.remove(self.id)
 
     def as_json(self) -> dict[str, object]:
-        """Return the JSON object of the fault: its id, specification, counts and firings."""
+        """Return the fault as a JSON object: its id, specification, counts and firings."""
         firings = [firing._asdict() for firing in self.fired]
         shown = {"id": self.id, **self.spec.as_json(), "matched": self.matched, "count": self.count, "held": self.held}
         return {**shown, "fired": firings}

@@ -1,4 +1,4 @@
-"""The operations on faults. In Python, `broker.faults` has them for any thread; `add` returns a handle to wait for firings."""
+"""The operations on faults. In Python, any thread can call those of `broker.faults`; its `add` returns a handle to the fault."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ MAX_DELAY_MS = 300_000
 
 MAX_THROTTLE_MS = 300_000
 MAX_WAIT_S = 8
-"""The longest time that one request waits for firings, shorter than the time limit of a connection."""
+"""The longest time that one request waits for firings. It is shorter than the time limit of a connection."""
 
 CERTIFICATES = ("expired", "wrong-host")
 """The possible flaws of a certificate."""
@@ -28,15 +28,15 @@ class FaultRequest:
     api: Annotated[Any, Argument("The API's name or key, or a list of them. Default: every API.")] = None
     client_id: Annotated[str | None, Argument("Only requests of this client: an id or a pattern like app-*.")] = None
     topic: Annotated[str | None, Argument("Only requests for this topic.")] = None
-    partition: Annotated[int | None, Argument("Only requests for this partition of it.", most=MAX_PARTITION)] = None
-    broker: Annotated[int | None, Argument("Only requests to this one of several brokers.", most=MAX_PARTITION)] = None
+    partition: Annotated[int | None, Argument("Only requests for this partition.", most=MAX_PARTITION)] = None
+    broker: Annotated[int | None, Argument("Only requests to this broker.", most=MAX_PARTITION)] = None
     after: Annotated[int, Argument("The number of matching requests to skip.")] = 0
     times: Annotated[int | None, Argument("The number of requests to fire on. Default: all.", least=1)] = None
     probability: Annotated[Any, Argument("Fire on this share of the requests, above 0 and up to 1.")] = 1.0
     seed: Annotated[int | None, Argument("An equal seed repeats the random choices.", least=-MAX_INTEGER)] = None
     error: Annotated[Any, Argument("Answer with this error (a name or number) without handling the request.")] = None
     after_applying: Annotated[bool, Argument("Handle the request before an error, a delay, a hold or a drop.")] = False
-    delay_ms: Annotated[int, Argument("Let the request wait.", most=MAX_DELAY_MS)] = 0
+    delay_ms: Annotated[int, Argument("Let the request wait for this time.", most=MAX_DELAY_MS)] = 0
     hold: Annotated[
         bool, Argument("Let the request wait until the fault is released or removed, but at most 5 minutes.")
     ] = False
@@ -44,12 +44,12 @@ class FaultRequest:
     cut: Annotated[
         Any, Argument("Handle the request, send half of the response (or this many bytes), and close the connection.")
     ] = False
-    throttle_time_ms: Annotated[int, Argument("The throttle time of the response.", most=MAX_THROTTLE_MS)] = 0
+    throttle_time_ms: Annotated[int, Argument("Report this throttle time in the response.", most=MAX_THROTTLE_MS)] = 0
     stale: Annotated[
         Mapping[str, Any] | None,
         Argument(
-            "Metadata returns `missing` topics; another `leader_id`, `leader_epoch`, `host` or `port`; an earlier "
-            "`partition_count`."
+            "Make Metadata responses wrong: topics `missing`, another `leader_id`, `leader_epoch`, `host` or `port`, or an "
+            "earlier `partition_count`."
         ),
     ] = None
     coordinator_loading: Annotated[bool, Argument("Answer with COORDINATOR_LOAD_IN_PROGRESS.")] = False
@@ -65,7 +65,7 @@ class FaultIdRequest:
 
 @dataclass(frozen=True, slots=True)
 class GetFaultRequest:
-    """Asks for a fault, at once or after it has fired. Errors: NotFound, TimedOut."""
+    """Asks for a fault, immediately or after it has fired. Errors: NotFound, TimedOut."""
 
     id: FaultId
     _: KW_ONLY

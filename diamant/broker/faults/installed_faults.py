@@ -1,4 +1,4 @@
-"""The list of installed faults, for any thread.
+"""The list of installed faults, which any thread can use.
 
     fault = broker.faults.add(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
     ...                                  # the producer sends, is refused twice, and retries
@@ -6,7 +6,7 @@
     fault.remove()
 
 Without faults, requests bypass this module: the first fault replaces the server's dispatch function, and removing the last fault
-restores it. The loop thread owns the list. Calls from other threads run there and are waited for.
+restores it. The loop thread owns the list. A call from another thread is run by the loop, and its caller waits for it.
 
 Bounds: at most `MAX_FAULTS` faults, each with its last `fault.MAX_FIRINGS` firings. A held request blocks its connection, so
 there is at most one per connection.
@@ -39,20 +39,20 @@ logger = logging.getLogger(__name__)
 
 MAX_FAULTS = 1000
 CALL_TIMEOUT_S = 10.0
-"""The time that another thread waits for the loop to run its call."""
+"""How long a caller in another thread waits for the loop to run its call."""
 
 _Result = TypeVar("_Result")
 
 
 HANDSHAKE = "TLS handshake"
-"""The name in place of an API's in counts and logs."""
+"""The name that counts and logs show in place of an API's name."""
 
 
 class CertificateFaults:
     """Certificate faults: TLS connections get a certificate that has expired or is for another host. Belongs to the loop thread.
 
-    They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): clients trust that signer, so only the certificate's
-    contents can make them refuse it. `installed`: all faults, in matching order. Each context is made once.
+    They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): since clients trust this CA, they can reject the
+    certificate only for its contents. `installed`: all faults, in matching order. Each context is made once.
     """
 
     def __init__(self, node: Node, installed: Mapping[int, Fault]) -> None:
@@ -61,15 +61,15 @@ class CertificateFaults:
         self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
 
     def install(self) -> None:
-        """Choose the certificate of each connection from now on. Raises FaultError without a throw-away CA."""
+        """Choose the certificate of each connection from now on. Raises FaultError if there is no throw-away CA."""
         tls = self._node.tls
         if tls is None or tls.authority is None:
-            raise FaultError("certificate: needs a broker with its own CA, BrokerConfig(tls=True)")
+            raise FaultError("certificate: needs a broker with its own CA: BrokerConfig(tls=True)")
         for listener in tls.by_name.values():
             listener.choose = self._choose
 
     def uninstall(self) -> None:
-        """Stop choosing certificates. Does nothing if that is already done."""
+        """Stop choosing certificates. Idempotent."""
         if self._node.tls is not None:
             for listener in self._node.tls.by_name.values():
                 listener.choose = None
@@ -93,7 +93,7 @@ class CertificateFaults:
 
 
 class TooManyFaults(FaultError):
-    """`MAX_FAULTS` faults are already installed."""
+    """Raised if `MAX_FAULTS` faults are already installed."""
 
     code = NotPossible.code
 
@@ -144,10 +144,11 @@ class Faults:
     ) -> Fault:
         """Install a fault; it is in effect when this returns. `FaultRequest` explains the arguments. Raises FaultError.
 
-        The matching fault that was added first takes a request; other faults neither see nor count it. Waiting, throttling and
-        one other effect may be combined. With a `topic`, an `error` refuses only that topic's parts of a request, and the rest
-        is handled. With `coordinator_loading` and no `api`, the fault matches all APIs of coordinators. With `certificate`, it
-        matches new connections, not requests, and needs `BrokerConfig(tls=True)`.
+        Faults are tried in the order in which they were added. The first one that fires takes the request; later ones neither
+        see nor count it. Waiting, throttling and one other effect may be combined, and `cut` with an error or `stale`. With a
+        `topic`, an `error` refuses only that topic's parts of a request, and the rest is handled. With `coordinator_loading` and
+        no `api`, the fault matches all APIs of coordinators. With `certificate`, it matches new connections, not requests, and
+        needs `BrokerConfig(tls=True)`.
         """
         values = locals()
         del values["self"]
@@ -207,7 +208,7 @@ class Faults:
     # -- the loop thread -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Remove all faults. From now on, none can be added."""
+        """Remove all faults. After this, none can be added."""
         self._clear()
         self._is_closed = True
 

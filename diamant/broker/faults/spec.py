@@ -1,4 +1,4 @@
-"""The validated specification of a fault, its match and its effects, with the same field names in Python and JSON.
+"""The validated specification of a fault: which requests it matches, and its effects. Python and JSON use the same field names.
 
 FaultSpec.make(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
 """
@@ -28,11 +28,11 @@ EFFECTS = (
 )  # fmt: skip
 
 _STALE_INTS = {"partition_count": 0, "leader_id": -1, "leader_epoch": -1, "port": 0}
-"""The minimum value by field name."""
+"""The minimum values of integer fields of `stale`."""
 
 
 class FaultError(BadArgument, ValueError):
-    """A specification is invalid: an unknown name, a value out of range, or no effect."""
+    """Raised if a specification is invalid: an unknown name, a value out of range, or no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class FaultSpec(FaultRequest):
 
     @classmethod
     def of(cls, request: FaultRequest) -> FaultSpec:
-        """Validate a request whose types are right. Raises FaultError."""
+        """Validate a request whose types have been checked. Raises FaultError."""
         given = {name: getattr(request, name) for name in _DEFAULTS}
         spec = cls(**{**given, "api_keys": _api_keys(request.api), "error": _error(request.error)})
         _check_values(spec)
@@ -94,7 +94,7 @@ class FaultSpec(FaultRequest):
         return self.cut is not False
 
     def as_json(self) -> dict[str, object]:
-        """Return the specification as given, without default values."""
+        """Return the specification as a JSON object, without fields that have their default value."""
         shown: dict[str, object] = {}
         if self.api_keys is not None:
             names = [apis.API_NAMES[key] for key in sorted(self.api_keys)]
@@ -119,7 +119,7 @@ def _api_keys(api: Any) -> frozenset[int] | None:
         return None
     if isinstance(api, list | tuple | set | frozenset):
         if not api:
-            raise FaultError("api: the list is empty; leave it out for every API")
+            raise FaultError("api: the list is empty; leave out `api` to match every API")
         return frozenset(_api_key(one) for one in api)
     return frozenset({_api_key(api)})
 
@@ -151,11 +151,11 @@ def _error(error: Any) -> ErrorCode | None:
 
 
 def _check_values(spec: FaultSpec) -> None:
-    """Check the values beyond their types, which `FaultRequest` has checked. Raises FaultError."""
+    """Check the values that the declarations of `FaultRequest` cannot check. Raises FaultError."""
     for name in ("client_id", "topic"):
         value = getattr(spec, name)
         if value is not None and not 0 < len(value) <= MAX_TEXT_LENGTH:
-            raise FaultError(f"{name}: expected a text of 1 to {MAX_TEXT_LENGTH} characters, got {value!r:.100}")
+            raise FaultError(f"{name}: expected a string of 1 to {MAX_TEXT_LENGTH} characters, got {value!r:.100}")
     if not isinstance(spec.cut, bool):
         _check_int("cut", spec.cut, 0, MAX_PARTITION)
     probability = spec.probability
@@ -188,7 +188,7 @@ def _check_effects(spec: FaultSpec) -> None:
     if not answering and not (spec.delay_ms or spec.hold or spec.throttle_time_ms):
         raise FaultError(f"the fault has no effect: expected one of {', '.join(EFFECTS)}")
     if spec.hold and spec.delay_ms:
-        raise FaultError("hold and delay_ms cannot be combined; release or remove let a held request continue")
+        raise FaultError("hold and delay_ms cannot be combined; to end a hold, release or remove the fault")
     if spec.partition is not None and spec.topic is None:
         raise FaultError("partition: needs a topic")
     if spec.probability == 1 and spec.seed is not None:

@@ -1,4 +1,4 @@
-"""Metadata responses with a wrong or outdated state, made by changing plain fields in place."""
+"""Making Metadata responses wrong or outdated, by changing their decoded fields in place."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from diamant.protocol.wire.error_shape import Fields
 
 UNKNOWN_NODE = -1
 
-# Error codes with which Kafka's responses have no leader.
+# The error codes with which Kafka's Metadata responses name no leader.
 _WITHOUT_LEADER = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND})
 
 
 def make_stale(response: Fields, stale: Mapping[str, Any], wants: Wants, name_of: NameOf) -> None:
-    """Change the wanted topics in a Metadata response. `stale` is as in `FaultSpec`, without `missing`.
+    """Change the topics that `wants` selects in a Metadata response. `stale` is as in `FaultSpec`, without `missing`.
 
-    An unknown `leader_id` adds a broker at `host` and `port`, by default the first broker's. Otherwise `host` and `port` change
-    the address of every broker.
+    If no broker has the new `leader_id`, a broker is added with it; its `host` and `port` are by default those of the first
+    broker. Otherwise, `host` and `port` replace the address of every broker.
     """
     brokers = response["brokers"]
     address = {name: stale[name] for name in ("host", "port") if name in stale}
@@ -48,14 +48,14 @@ def make_stale(response: Fields, stale: Mapping[str, Any], wants: Wants, name_of
 
 
 def leave_out(response: Fields, wants: Wants, name_of: NameOf) -> None:
-    """Remove topics from the response to a request for all topics."""
+    """Remove the topics that `wants` selects from the response to a request for all topics."""
     response["topics"] = [topic for topic in response["topics"] if not wants(name_of(topic), None)]
 
 
 def put_topic_errors(
     answer: ErrorAnswer, code: ErrorCode, response: Fields, wants: Wants, name_of: NameOf, *, is_for_partition: bool
 ) -> None:
-    """Put an error into the wanted topics of a description of topics, or into single partitions of them."""
+    """Put an error into the topics, or partitions of topics, that `wants` selects in a response that describes topics."""
     for position, topic in enumerate(response["topics"]):
         name = name_of(topic)
         if not is_for_partition:
