@@ -1,4 +1,4 @@
-"""The row of one API in `api_table.py`: everything that the broker declares about the API besides its handler."""
+"""The row of one API in `api_table.py`: everything that the broker declares about the API."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Audit(NamedTuple):
     """How an API is audited."""
 
     describe: Callable[[Any], Subjects]
-    """Finds the subjects of an element."""
+    """Returns the resources that an element of the request or the response names."""
     is_of_request: bool = False
-    """True to take the elements from the request: the answer has them in the same order, but without the described fields."""
+    """True to describe the elements of the request: those of the response have the same order but lack the fields to describe."""
 
 
 class Row(NamedTuple):
@@ -43,22 +43,23 @@ class Row(NamedTuple):
 
     module: str
     """The handler's module, below `diamant.broker.handlers`. Its function `answer`, or the function named after a colon, returns
-    the response's fields, or `handle` returns the encoded response. It has `decode` unless requests are decoded by schema.
+    the response's fields; a function `handle` returns the encoded response instead. Unless the module has a function `decode`,
+    requests are decoded by schema.
     """
     dependencies: Callable[[Services], tuple[Any, ...]]
-    """The first arguments of the handler's function."""
+    """Returns the first arguments of the handler's function."""
     whole: tuple[Whole, ...] = ()
     """The permissions that the guard checks before the handler runs. A denial is answered as by Kafka's `getErrorResponse`."""
     items: Mapping[Permission, str] = {}
-    """The permissions that the handler checks, through an `Access` that knows only these, each with the response to a denial."""
+    """The permissions that the handler checks for single resources, each with a description of the response to a denial."""
     is_open: str = ""
-    """The reason why clients get a response without any permission, or with none of `items`; "" if they do not."""
+    """Why clients without any permission, or without those in `items`, get a response; "" if they do not."""
     errors: ErrorShape = ErrorShape()
-    """The places of error codes in responses: for denials, audit lines and injected faults."""
+    """Where responses contain error codes; used for denials, audit lines and injected faults."""
     coordinator: str = ""
-    """The internal topic of the coordinator that must get the request, if it is for one group or transactional id."""
+    """The internal topic whose coordinator handles the request, if the request is for one group or transactional id."""
     audit: Audit | None = None
-    """None for an API that changes nothing but records: it needs none of CREATE, DELETE, ALTER and ALTER_CONFIGS."""
+    """None for an API that changes nothing except records: it requires none of CREATE, DELETE, ALTER and ALTER_CONFIGS."""
 
     @property
     def permissions(self) -> frozenset[Permission]:
@@ -73,7 +74,7 @@ class Row(NamedTuple):
 
 
 class WithBody(NamedTuple):
-    """A decoded request, and its encoded body, from which a guard makes a denial. The connection owns the bytes."""
+    """A decoded request, and its encoded body, which a guard needs to make a denial. The connection owns the bytes."""
 
     request: object
     body: memoryview

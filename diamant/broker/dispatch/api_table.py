@@ -635,7 +635,7 @@ def functions(key: int) -> tuple[Decode, Handle]:
 
 
 def encoding(key: int, answer: Callable[..., Response]) -> Handle:
-    """Return the handler of an API whose function returns the fields of its response."""
+    """Wrap a function that returns the fields of an API's response into a handler, which encodes them."""
 
     def handle(*given: Any) -> Answer:
         version, response = given[-2].api_version, answer(*given)
@@ -650,8 +650,8 @@ def encoding(key: int, answer: Callable[..., Response]) -> Handle:
 
 
 def load(services: Services, key: int) -> tuple[Decode, Handler]:
-    """Return an API's decoder, and its handler with its dependencies bound. The handler is guarded if there is an authorizer,
-    audited if its row says so, and checked for the coordinator if there are several brokers.
+    """Return an API's decoder and its handler, with dependencies bound. The handler is preceded by a permission check if there
+    is an authorizer and by a coordinator check if there are several brokers; it is audited if its row says so.
 
     Raises KeyError if the API is not served.
     """

@@ -1,4 +1,4 @@
-"""The subjects of audited requests: the names in one element of a request or an answer."""
+"""The subjects of audited requests: the resources that one element of a request or response names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESOURCES = {
 
 
 class Subjects(NamedTuple):
-    """The subjects of one element of a request or an answer."""
+    """The subjects of one element of a request or response."""
 
     topics: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -44,28 +44,28 @@ def resource(element: Fields) -> Subjects:
 
 
 def group(element: Any) -> Subjects:
-    """Return the group."""
+    """Return the group of an element."""
     return Subjects(names=(f"group {element if isinstance(element, str) else element['group_id']}",))
 
 
 def user(element: Fields) -> Subjects:
-    """Return the user."""
+    """Return the user of an element."""
     return Subjects(names=(f"user {element.get('user') or element.get('name')}",))
 
 
 def entity(element: Fields) -> Subjects:
-    """Return the entity of a quota."""
+    """Return the quota entity of an element."""
     parts = (f"{part['entity_type']} {part['entity_name'] or '<default>'}" for part in element["entity"])
     return Subjects(names=(", ".join(parts),))
 
 
 def feature(element: Fields) -> Subjects:
-    """Return the feature."""
+    """Return the feature of an element."""
     return Subjects(names=(f"feature {element['feature']}",))
 
 
 def acl(element: Fields) -> Subjects:
-    """Describe an ACL in the short form of `broker/acl.py`. `any` stands for a field that a filter leaves open."""
+    """Describe an ACL in the short form of `broker/acl.py`. A field that a filter leaves open is written as `any`."""
     given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
     words = (
         given["principal"],

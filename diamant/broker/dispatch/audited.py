@@ -1,8 +1,8 @@
-"""Handlers of APIs that change state: their outcome is in the audit log before the answer is sent.
+"""Handlers of audited APIs, which write their outcome to the audit log before the answer is sent.
 
-Audit lines are made from the request and the encoded answer, so they match the answer, including a denial by the guard.
-A request that deletes two topics, one of which is denied, produces two lines; a request denied as a whole produces one. Names
-are taken from the request and the answer; keys, values, passwords and values of configurations are never read.
+Audit lines are made from the request and the encoded answer, so they agree with what the client gets, including a denial by the
+guard. A request that deletes two topics, one of which is denied, produces two lines; a request denied as a whole produces one.
+Names are taken from the request and the answer; keys, values, passwords and values of configurations are never read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from diamant.protocol.wire.error_shape import Fields
 
 
 def audited(key: int, row: Row, audit: AuditLog, handle: Handler) -> Handler:
-    """Return the handler of API `key` with an audit, which writes lines only if the audit log is in use."""
+    """Wrap the handler of API `key` so that its outcome is audited, if the audit log is in use."""
 
     def handle_and_log(context: RequestContext, decoded: Any) -> Answer:
         if not audit.is_wanted:
@@ -61,7 +61,7 @@ async def _once_logged(
 
 
 def _lines(key: int, row: Row, context: RequestContext, request: object, body: Any) -> Lines:
-    """Make the audit lines. Runs in the audit log's thread, so that a large answer delays no client."""
+    """Make the audit lines. Runs in the audit log's thread, so that a large answer does not delay other clients."""
     from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 
     joined = b"".join(body) if isinstance(body, list | tuple) else bytes(body)
@@ -108,7 +108,7 @@ def audited_actions(
 
 
 def _outcomes(row: Row, request: Fields, response: Fields) -> Iterator[tuple[int, Subjects]]:
-    """Yield error codes, each with its subjects."""
+    """Yield each error code with the subjects that it is about."""
     assert row.audit is not None
     mirrors = row.errors.mirrors
     asked = [element for mirror in mirrors for element in request.get(mirror.request) or ()]
@@ -128,7 +128,7 @@ def _outcomes(row: Row, request: Fields, response: Fields) -> Iterator[tuple[int
 
 
 def _codes(element: Any) -> list[int]:
-    """Return the codes of an element: the codes of its parts, and its own code if this is an error or there are no parts."""
+    """Return the error codes of an element: those of its parts, and its own if that is an error or there are no parts."""
     if not isinstance(element, dict):
         return []
     inner = [code for value in element.values() if isinstance(value, list) for one in value for code in _codes(one)]

@@ -1,7 +1,7 @@
-"""The check, in front of a handler, that a request about a group or a transactional id reaches its coordinator.
+"""The check, before the handler, that this broker is the coordinator of the request's group or transactional id.
 
-With several brokers, the coordinator is the broker that leads the internal topic's partition with the state. Requests that name
-several groups or ids are checked by their handlers.
+With several brokers, the coordinator is the broker that leads the internal topic's partition with the state of the group or id.
+Requests that name several groups or ids are checked by their handlers.
 
 Source: GroupCoordinatorService, TransactionStateManager (NOT_COORDINATOR).
 """
@@ -25,7 +25,7 @@ _FIELDS = {
     GROUP_OFFSETS_TOPIC: ("group_id",),
     TRANSACTION_STATE_TOPIC: ("transactional_id", "v3_and_below_transactional_id"),
 }
-"""The request fields with the key, by the coordinator's topic: AddOffsetsToTxn and TxnOffsetCommit have both kinds of key."""
+"""The request fields with the group or id, by the coordinator's topic. AddOffsetsToTxn and TxnOffsetCommit have both."""
 
 
 class _Checked(NamedTuple):
@@ -36,7 +36,7 @@ class _Checked(NamedTuple):
 def checked(
     key: int, row: Row, brokers: BrokerTable, services: Services, decode: Decode, handle: Handler
 ) -> tuple[Decode, Handler]:
-    """Return an API's decoder, and its handler behind the check. A broker whose ports are closed does not answer."""
+    """Return an API's decoder, and its handler preceded by the check. If the broker is down, the connection is closed instead."""
     topic = row.coordinator
 
     def check_open(context: RequestContext, request: object) -> Answer:
@@ -45,7 +45,7 @@ def checked(
             raise CloseConnection(f"broker {broker_id} is down")
         return handle(context, request)
 
-    bare = row.errors._replace(repeated=())  # Kafka's coordinator runtime repeats no field of the request
+    bare = row.errors._replace(repeated=())  # Kafka's coordinator runtime repeats no request fields in the error
 
     def check(context: RequestContext, decoded: _Checked) -> Answer:
         request, body = decoded

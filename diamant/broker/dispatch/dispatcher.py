@@ -1,9 +1,9 @@
-"""The dispatcher of requests to their handlers, with the version check and the decoding.
+"""The dispatcher: it checks the versions of requests, decodes them, and passes them to their handlers.
 
-A handler is a function of dependencies, context and request; `api_table.py` has its module and dependencies, and encodes the
+A handler is a function of dependencies, context and request; `api_table.py` names its module and dependencies, and encodes the
 fields that it returns. The dispatcher gets the response body (bytes, or buffers and file slices in order), an awaitable of it,
-or None for "no answer" (Produce with acks=0). A PendingAnswer or an asyncio Future is cancelled when the connection closes; a
-coroutine runs to its end.
+or None for no answer (Produce with acks=0). A PendingAnswer or an asyncio Future is cancelled when the connection closes; a
+coroutine runs to completion.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ LARGE_BODY_BYTES = 128 * 1024
 """Decoding a larger request may take ten milliseconds or more of processor time."""
 
 _QUICK_TO_DECODE = (apis.PRODUCE, apis.FETCH, 78)  # and ShareFetch
-"""APIs whose decoders copy no records. Besides, a pending fetch must end with its connection, but a coroutine would not."""
+"""APIs whose decoders copy no records. Also, a pending fetch has to end with its connection, which a coroutine would not."""
 
 _new = tuple.__new__  # as in `protocol/messages/fetch.py`
 
 
 class Dispatcher:
-    """The handler table, as the server calls it.
+    """The handlers of all APIs, as a single function that the server calls.
 
-    Served versions are the versions that `protocol/wire/apis.py` has for the table's APIs.
+    It serves the versions that `protocol/wire/apis.py` lists for these APIs.
     """
 
     def __init__(self, flusher: Flusher, keys: Collection[int], load: Callable[[int], tuple[Decode, Handler]]) -> None:
@@ -72,17 +72,17 @@ class Dispatcher:
             return self._handle_large(decode, handle, context, request.body)
         flusher = self._flusher
         if flusher.owed:
-            flusher.owed = set()  # left by appends of timers, on which no answer depends
+            flusher.owed = set()  # left over from appends by timers, on which no answer depends
         answer = handle(context, decode(version, request.body))
         if not flusher.owed:
             return answer
         if isinstance(answer, asyncio.Future | PendingAnswer):
-            flusher.owed = set()  # a parked request: its later answer awaits its own flush
+            flusher.owed = set()  # a pending request, whose answer will wait for its own flush
             return answer
         return after_flush(flusher, answer)
 
     async def _handle_large(self, decode: Decode, handle: Handler, context: RequestContext, body: memoryview) -> Any:
-        """Answer a request that takes long to decode. A thread decodes it, so that other requests do not wait."""
+        """Answer a large request. A thread decodes it, so that other requests do not have to wait."""
         decoded = await asyncio.get_running_loop().run_in_executor(None, decode, context.api_version, body)
         self._flusher.owed = set()
         answer = handle(context, decoded)
@@ -98,5 +98,5 @@ class Dispatcher:
 
 
 def unsupported_api_versions(min_version: int, max_version: int) -> bytes:
-    """Return the answer to ApiVersions in an unknown version: in version 0, error 35 and the entry of ApiVersions (KIP-511)."""
+    """Return the answer to an unknown version of ApiVersions: version 0 with error 35 and the entry of ApiVersions (KIP-511)."""
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, API_VERSIONS_KEY, min_version, max_version)

@@ -1,6 +1,6 @@
-"""The quotas set in the metadata log and the configuration, passed to the server, which enforces them.
+"""Passing the quotas in the metadata log and the configuration to the server, which enforces them.
 
-Without limits the server gets no quotas, and requests and connections skip all checks.
+If no limit is set, the server gets no quotas, and requests and connections skip all checks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EnforcedQuotas:
         self._node = node
         self._server = server
         self.clients: Lazy[Quotas] = Lazy(self._make_clients)
-        """The quotas of users and client ids, created with the first limit."""
+        """The quotas of users and client ids, created when the first limit is set."""
         server.quotas = None
         node.on_reconfigured.append(self._reconfigured)
 
@@ -43,7 +43,7 @@ class EnforcedQuotas:
         self._server.keep(self.apply())
 
     async def apply(self) -> None:
-        """Enforce the present limits, after resolving host names."""
+        """Enforce the current limits, after resolving host names."""
         stored = self._node.metadata.image.quotas
         if stored or self.clients.made is not None:
             clients = self.clients()
@@ -95,7 +95,7 @@ class EnforcedQuotas:
                 looked_up = await asyncio.get_running_loop().getaddrinfo(host, None)
                 found[host] = sorted({str(entry[4][0]) for entry in looked_up})
             except (OSError, UnicodeError) as error:
-                logger.warning("no limit on connections from %s: its address is not known (%s)", host, error)
+                logger.warning("no limit on connections from %s, whose address cannot be resolved: %s", host, error)
                 found[host] = []
         return found
 

@@ -1,7 +1,7 @@
 """The guard in front of an API's handler when there is an authorizer.
 
-It checks the permissions for the request as a whole, by the API's row in `api_table.py`, answers denials, and passes the handler
-the `Access` for checks of single resources. Without an authorizer there are no guards.
+It checks the permissions that the API's row in `api_table.py` requires for the request as a whole, and answers a denied request.
+It gives the handler an `Access`, to check permissions on single resources. Without an authorizer, there are no guards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_shape import ErrorShape
 
 MAX_CLIENTS = 1000
-"""The most clients (principals at hosts) whose access to one API is cached. A full cache is cleared."""
+"""The maximum number of clients (principals at hosts) whose access to one API is cached. A full cache is cleared."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -41,7 +41,7 @@ def guarded(key: int, row: Row, authorizer: Authorizer, decode: Decode, handle: 
 
 
 class Guard:
-    """One API's guard. Caches the access of at most MAX_CLIENTS clients, whatever the number of their connections."""
+    """One API's guard. Caches the access of at most MAX_CLIENTS clients, regardless of how many connections they have."""
 
     def __init__(self, key: int, row: Row, authorizer: Authorizer, handle: Handler) -> None:
         self._key = key
@@ -53,7 +53,7 @@ class Guard:
         self._generation = authorizer.generation
 
     def ask(self, context: RequestContext, decoded: WithBody) -> Answer:
-        """Return a denial if the request as a whole is denied, else the handler's answer."""
+        """Return a denial if the request as a whole is denied, otherwise the handler's answer."""
         request, body = decoded
         version, client_id, connection, _ = context
         access = self._access(connection)
@@ -68,7 +68,7 @@ class Guard:
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def hand_on(self, context: RequestContext, request: object) -> Answer:
-        """Return the handler's answer to a request for which only single resources may be denied."""
+        """Pass a request on to the handler, which checks permissions on single resources itself."""
         version, client_id, connection, _ = context
         access = self._access(connection)
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)

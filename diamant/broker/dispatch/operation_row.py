@@ -1,4 +1,4 @@
-"""The row of one operation in `operation_table.py`: its whole declaration besides its request and its function."""
+"""The row of one operation in `operation_table.py`: all of its declaration except its request and its function."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from diamant.progress import Progress
 
 MAX_BODY_BYTES = 64 * 1024
-"""The largest body of a request, unless its row says otherwise."""
+"""The default maximum size of a request's body."""
 
 MAX_KEYED_BODY_BYTES = 8 * 1024 * 1024
-"""The largest body of a request with a key or a certificate. A key of 6 MiB in base64 fits; a certificate of 1,000 partitions
-has about 2 MB. Parsing such a body blocks the loop for less than 0.1 s.
+"""The maximum size of a body that contains a key or a certificate. A key of 6 MiB in base64 fits; a certificate of 1,000
+partitions has about 2 MB. Parsing such a body blocks the loop for less than 0.1 s.
 """
 
 Work: TypeAlias = "Callable[[Any, Progress], Awaitable[Any]]"
-"""A function of the request and the call's progress. It returns a mapping or an object with `to_fields`. Raises OperationError.
-With `is_stream` it returns an async generator.
+"""A function of the request and the call's progress. It returns a mapping or an object with `to_fields`, or, with `is_stream`, an
+async generator. Raises OperationError.
 """
 
 
@@ -33,13 +33,13 @@ class OperationRow(NamedTuple):
     name: str
     """The name of the methods. Commands have hyphens in place of underscores."""
     route: str
-    """Method and path. `{name}` is an argument in the path; other arguments are in the body of a POST, else in the query."""
+    """Method and path. `{name}` is an argument in the path. Other arguments are in the body of a POST, otherwise in the query."""
     request: str
     """The class of the request, as `module:Class` below `diamant`."""
     function: str
     """The function that does the work, as `module:function` or `module:Class.method` below `diamant`."""
     dependencies: Callable[[Services], tuple[Any, ...]]
-    """The first arguments of the function; for a method, its object."""
+    """Returns the first arguments of the function or, for a method, its object."""
     summary: str
     """One sentence, which is also in the help of commands."""
     permissions: tuple[Permission, ...]
@@ -51,17 +51,17 @@ class OperationRow(NamedTuple):
     reads_records: bool = False
     """True if it returns keys or records: it then requires the token, and is audited as reading."""
     reads_with: tuple[str, ...] = ()
-    """The arguments with which it reveals records, and so is audited as reading."""
+    """The arguments with which it reveals records and is therefore audited as reading."""
     is_stream: bool = False
     """True if the function yields its result in parts, as lists of JSON objects, which are the lines of the response."""
     is_job: bool = False
     can_be_ended: bool = False
     """True for a job that can be cancelled without leaving anything half done."""
     not_kept: tuple[str, ...] = ()
-    """The fields of a job's result that contain keys. Only the response to the POST has them; in the job they are null."""
+    """The fields of a job's result that contain keys. Only the response to the POST has them; in the job, they are null."""
     max_body_bytes: int = MAX_BODY_BYTES
     created: str = ""
-    """The path of the resource that the operation creates, if any, with fields of the answer in braces. The status is 201."""
+    """The path of the resource that the operation creates, with fields of the answer in braces; the status is then 201."""
     methods: tuple[str, ...] = ("Broker", "Admin")
     """The classes that get a method from this row. `Broker` includes `BlockingBroker`. A comment says why a class gets none."""
     section: str = ""

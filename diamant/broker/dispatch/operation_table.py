@@ -1,7 +1,7 @@
 """The table of Diamant's own operations: one row for each. Python methods, HTTP routes, options of commands, permissions and
-pages of the reference are generated from it.
+reference pages are generated from it.
 
-The modules of an operation are imported at its first call.
+The modules of an operation are imported when it is first called.
 """
 
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES, OperationRow
@@ -12,7 +12,7 @@ _MOVED = (
     "`cut_connection_count`."
 )
 
-_WITH_REGISTRY = {"registry": permissions.ALTER_CLUSTER}  # the broker connects to it
+_WITH_REGISTRY = {"registry": permissions.ALTER_CLUSTER}  # because the broker connects to the registry
 
 _ROWS = (
     OperationRow(
@@ -28,8 +28,8 @@ _ROWS = (
         can_be_ended=True,
         section="Compact",
         command="admin.compact:compact",
-        answer="is_clean, is_reached, horizon_ms, removed. For each of `partitions`: offsets, bytes and records before and "
-        "after, removed and kept by reason, rounds, runners, ranges held back.",
+        answer="`is_clean`, `is_reached`, `horizon_ms`, `removed`. For each of `partitions`: offsets, bytes and records before "
+        "and after, records removed and kept by reason, rounds, runners, and ranges held back.",
     ),
     OperationRow(
         "roll",
@@ -90,8 +90,9 @@ _ROWS = (
         reads_records=True,
         section="Look into a topic",
         command="admin.ghosts:ghosts",
-        answer="Their tombstones were removed before the groups had read them. `ghosts`: each with `partition`, `key`, `offset` "
-        "of its tombstone, `removed_ms` and `groups`. `left_out`: the number of further ghosts. Recorded since the start.",
+        answer="`ghosts`: keys whose tombstones were removed before the groups had read them, each with `partition`, `key`, "
+        "`offset` of its tombstone, `removed_ms` and `groups`. `left_out`: the number of further ghosts. Recorded since the "
+        "broker started.",
     ),
     OperationRow(
         "erase",
@@ -122,7 +123,7 @@ _ROWS = (
         is_job=True,
         section="Erase and certify",
         command="admin.erase:erase_now",
-        answer="The answer of `POST /v1/erase` for this erasure; the certificate states that the key itself is gone.",
+        answer="The answer to `POST /v1/erase` for this erasure; the certificate states that the key itself is gone.",
     ),
     OperationRow(
         "redact",
@@ -153,7 +154,7 @@ _ROWS = (
         is_job=True,
         section="Erase and certify",
         command="admin.cancel:cancel",
-        answer="The answer of the cancelled call, with the state `not-certified`. The certificate's `ended` records this.",
+        answer="The answer to the cancelled call, with the state `not-certified`. The certificate's `ended` records this.",
     ),
     OperationRow(
         "certificates",
@@ -175,7 +176,7 @@ _ROWS = (
         lambda services: (services.certificates(),),
         "Return the last certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),
-        answer="The certificate. Refused (409, `not-genuine`) if it has changed since it was signed.",
+        answer="The certificate. The request fails (409, `not-genuine`) if it has changed since it was signed.",
     ),
     OperationRow(
         "verify",
@@ -185,7 +186,7 @@ _ROWS = (
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),
-        # With the other arguments, a caller can test guesses about any topic.
+        # With these arguments, a caller can test guesses about the contents of any topic.
         {**_WITH_REGISTRY, **dict.fromkeys(("key", "where", "identifiers"), permissions.ALTER_CLUSTER)},
         reads_with=("key", "where", "identifiers"),
         is_job=True,
@@ -235,7 +236,7 @@ _ROWS = (
         _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
-        methods=("Admin",),  # Broker has no such method: its callers have the records
+        methods=("Admin",),  # Broker has no such method: its callers can read the records
         section="Look into a topic",
         command="admin.records:find",
         answer="Lines (application/x-ndjson): for each record its partition, offset, timestamp, the first bytes of key and "
@@ -247,13 +248,13 @@ _ROWS = (
         "broker.person.reading_requests:ShowPersonRequest",
         "broker.person.reading:show",
         lambda services: (services.node, services.explain(), services.search()),
-        "Show all records of a person, over all topics of the map.",
+        "Show all records of a person in all topics of the map.",
         (permissions.READ_TOPIC,),
         _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        methods=("Admin",),  # Broker has no such method: its callers have the records
+        methods=("Admin",),  # Broker has no such method: its callers can read the records
         answer="Lines (application/x-ndjson), each with its `kind`: `identifier` (and what led to it), `record` (with `status`, "
         "`why`, `until_ms`, and `others`, the places with data of other people), `progress`, `topic`, `end`.",
     ),
@@ -270,7 +271,7 @@ _ROWS = (
         is_job=True,
         can_be_ended=True,
         answer="`map`: the draft. `places`: each place of an identifier, with `reasons` and counts. `sampled`: the number of "
-        "records read, by topic; `undecodable`: the number of these without a known schema.",
+        "records read, by topic; `undecodable`: the number of those without a known schema.",
     ),
     OperationRow(
         "person.check",
@@ -298,7 +299,7 @@ _ROWS = (
         (permissions.WRITE_TOPIC,),
         changes_data=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        methods=("Admin",),  # Broker's method takes None for a tombstone, several headers of one name, and a time
+        methods=("Admin",),  # Broker's method also takes None for a tombstone, repeated headers, and a time
         answer="`topic`, `partition` and `offset` of the record.",
     ),
     OperationRow(
@@ -392,10 +393,10 @@ _ROWS = (
         "Restore a snapshot of a broker.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=("Admin",),  # Broker's method takes the snapshot itself, too
+        methods=("Admin",),  # Broker's method also takes the snapshot itself
         section="For tests",
         command="admin.snapshot:reset",
-        answer="`id`. Topics, records, groups, transactions, configurations and a manual clock are as they were.",
+        answer="`id`. Topics, records, groups, transactions, configurations and a manual clock are as in the snapshot.",
     ),
     OperationRow(
         "clock",
@@ -405,7 +406,7 @@ _ROWS = (
         lambda services: (services.clock(),),
         "Show the broker's clock: its time, and whether it can be moved.",
         (permissions.DESCRIBE_CLUSTER,),
-        methods=(),  # `broker.clock` and `admin.clock` have the methods
+        methods=(),  # the methods are those of `broker.clock` and `admin.clock`
     ),
     OperationRow(
         "clock.advance",
@@ -417,7 +418,7 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
-        methods=(),  # `broker.clock` and `admin.clock` have the methods
+        methods=(),  # the methods are those of `broker.clock` and `admin.clock`
     ),
     OperationRow(
         "clock.set",
@@ -429,7 +430,7 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
-        methods=(),  # `broker.clock` and `admin.clock` have the methods
+        methods=(),  # the methods are those of `broker.clock` and `admin.clock`
     ),
     OperationRow(
         "clock.freeze",
@@ -440,7 +441,7 @@ _ROWS = (
         "Stop a manual clock until it is moved.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.clock` and `admin.clock` have the methods
+        methods=(),  # the methods are those of `broker.clock` and `admin.clock`
     ),
     OperationRow(
         "clock.resume",
@@ -451,7 +452,7 @@ _ROWS = (
         "Resume a frozen clock at the speed of real time.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.clock` and `admin.clock` have the methods
+        methods=(),  # the methods are those of `broker.clock` and `admin.clock`
     ),
     OperationRow(
         "brokers.list",
@@ -481,7 +482,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:UpRequest",
         "broker.operations.brokers.brokers:Brokers.up",
         lambda services: (services.brokers(),),
-        "Bring a broker back, in sync at once or later.",
+        "Bring a broker back, in sync immediately or later.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -560,7 +561,7 @@ _ROWS = (
         lambda services: (services.faults,),
         "List all faults, with counts and firings.",
         (permissions.ALTER_CLUSTER,),
-        methods=(),  # `broker.faults` and its faults have the methods
+        methods=(),  # the methods are those of `broker.faults` and of its faults
     ),
     OperationRow(
         "faults.add",
@@ -572,7 +573,7 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         created="/v1/faults/{id}",
-        methods=(),  # `broker.faults` and its faults have the methods
+        methods=(),  # the methods are those of `broker.faults` and of its faults
         answer="The fault, with its `id`.",
     ),
     OperationRow(
@@ -584,7 +585,7 @@ _ROWS = (
         "Remove all faults.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.faults` and its faults have the methods
+        methods=(),  # the methods are those of `broker.faults` and of its faults
     ),
     OperationRow(
         "faults.get",
@@ -594,7 +595,7 @@ _ROWS = (
         lambda services: (services.faults,),
         "Show one fault; with `wait_fired`, after it has fired.",
         (permissions.ALTER_CLUSTER,),
-        methods=(),  # `broker.faults` and its faults have the methods
+        methods=(),  # the methods are those of `broker.faults` and of its faults
     ),
     OperationRow(
         "faults.remove",
@@ -605,7 +606,7 @@ _ROWS = (
         "Remove a fault and return its final counts.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.faults` and its faults have the methods
+        methods=(),  # the methods are those of `broker.faults` and of its faults
     ),
     OperationRow(
         "faults.release",
@@ -616,7 +617,7 @@ _ROWS = (
         "Release the requests held by a fault.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.faults` and its faults have the methods
+        methods=(),  # the methods are those of `broker.faults` and of its faults
     ),
     OperationRow(
         "person.preview",
@@ -632,7 +633,7 @@ _ROWS = (
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
         answer="For each of `topics`: what would happen to how many of its records, what is kept and why, and the groups that "
-        "have not read to its end. `not_searched`: topics with identifiers that are unknown for this person.",
+        "have not read to its end. `not_searched`: topics whose identifiers are unknown for this person.",
     ),
     OperationRow(
         "person.forget",

@@ -85,7 +85,7 @@ def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
 
 
 COORDINATORS_HEAD_START_S = 0.2
-"""The longest time for which a start waits for transactions and groups to load before it accepts clients."""
+"""The maximum time for which a start waits for transactions and groups to load before it accepts clients."""
 
 
 class Services:
@@ -102,7 +102,7 @@ class Services:
     ) -> None:
         """`shapes`: the shape of each API's errors, by API key. `load(services, key)` returns an API's decoder and handler.
 
-        `server`, `audit`: taken over from previous services. `sasl`: None without a SASL listener.
+        `server`, `audit`: those of previous services, to be reused. `sasl`: None if no listener uses SASL.
         """
         self.node = node
         self.audit: Lazy[AuditLog] = audit or Lazy(self._audit)
@@ -136,11 +136,11 @@ class Services:
         self.api_versions: dict[int, bytes] = {}
         """The encoded answers of ApiVersions, by version."""
         self.performed: set[str] = set()
-        """The names of the operations whose functions and dependencies exist."""
+        """The names of the operations whose modules are imported and whose dependencies are created."""
         self.ports: BrokerPorts
         """The listening sockets. Set by `start_broker`."""
         self.reset: Callable[[str, bool], Awaitable[None]]
-        """Resets the broker to the snapshot with this id; the flag keeps connections open. Set by `RunningBroker`."""
+        """Resets the broker to the snapshot with this id; True keeps connections open. Set by `RunningBroker`."""
 
     @property
     def jobs(self) -> list[AnyQueue]:
@@ -176,14 +176,14 @@ class Services:
                     await coordinator.loaded()
 
     async def start(self) -> None:
-        """Start the cleaner and all jobs that follow the clock."""
+        """Start the cleaner and all jobs that are scheduled by the clock."""
         try:
             await self.cleaning.start()
         finally:
             self.node.scheduler.start()
 
     async def stop(self) -> None:
-        """End all work in progress. If a part fails, end the others, then raise its error. The state to keep is then on disk."""
+        """End all work in progress and save its state. If a part fails, end the others, then raise its error."""
         async with contextlib.AsyncExitStack() as parts:  # stopped in reverse order
             for part in (self.transactions.made, self.groups.made):
                 if part is not None:
@@ -195,7 +195,8 @@ class Services:
                     parts.push_async_callback(work.stop)
             if self.compactions.made is not None:
                 parts.callback(self.compactions.made.stop)
-            for queue in self.jobs:  # people come last, so they stop first: their requests wait for the others
+            # The queue of persons' requests comes last, so it stops first: it waits for erasures and redactions.
+            for queue in self.jobs:
                 parts.push_async_callback(queue.stop)
             parts.push_async_callback(self.creation.stop)
 
@@ -319,9 +320,9 @@ class Services:
         return BackgroundCounts(self.segment_figures())
 
     def _superseded_share(self, topic: str | None) -> float | None:
-        """Return the share of superseded records for `FigureHistory`. For the whole broker (None), use the counted partitions."""
+        """Return the share of superseded records for `FigureHistory`; for the whole broker (None), in the counted partitions."""
         figures = self.segment_figures.made
-        if figures is None:  # nothing was counted, and a history does not justify the imports
+        if figures is None:  # nothing was counted, and the history alone does not justify the imports
             return None
         known = self.node.topics.by_name.get(topic) if topic is not None else None
         share = figures.share_known() if topic is None else figures.share([] if known is None else known.logs.values())

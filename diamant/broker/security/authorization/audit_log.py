@@ -5,10 +5,11 @@
     {"time": "2026-11-26T12:00:01.000Z", "who": "User:bob", "from": "10.0.0.8", "what": "DeleteGroups", "names": ["group g"],
      "outcome": "denied"}
 
-`outcome` is `done`, `denied`, an error's name, `validated` for a dry run, or `begun` for a job, which gets a second line at its
-end. A line never contains a key, a value or a password; of a configuration it has only the name. Lines are written to the logger
-`diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them. Successful
-read-only requests are logged at DEBUG, because tests that poll would fill the broker's own log; all others are logged at INFO.
+`outcome` is `done`, `denied`, an error's name, or `failed` for an unexpected error; for a dry run it is `validated`, and for a
+job `begun`, with a second line at its end. A line never contains a key, a value or a password; of a configuration it has only the
+name. Lines are written to the logger `diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread
+builds and writes them. Successful read-only requests are logged at DEBUG, because tests that poll would fill the broker's own
+log; all others are logged at INFO.
 
 Bounds: the file exceeds `MAX_FILE_BYTES` by one line at most; one older file is kept, with the suffix `.1`. A line has at most
 `MAX_NAMES` names of each kind, each cut to `MAX_NAME_LETTERS`. At most `DENIALS_PER_MINUTE` denials are written per minute, so
