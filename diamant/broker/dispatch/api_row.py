@@ -32,7 +32,7 @@ class Audit(NamedTuple):
     describe: Callable[[Any], Subjects]
     """Returns the resources that an element of the request or the response names."""
     is_of_request: bool = False
-    """True to describe the elements of the request: those of the response have the same order but lack the fields to describe."""
+    """True to describe the request's elements: the response's elements, in the same order, lack the fields to describe."""
 
 
 class Row(NamedTuple):
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     dependencies: Callable[[Services], tuple[Any, ...]]
     """Returns the first arguments of the handler's function."""
     whole: tuple[Whole, ...] = ()
-    """The permissions that the guard checks before the handler runs. A denial is answered as by Kafka's `getErrorResponse`."""
+    """The permissions that the guard checks before the handler runs. Denials are answered as in Kafka's `getErrorResponse`."""
     items: Mapping[Permission, str] = {}
     """The permissions that the handler checks for single resources, each with a description of the response to a denial."""
     is_open: str = ""

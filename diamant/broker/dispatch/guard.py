@@ -1,4 +1,4 @@
-"""The guard in front of an API's handler when there is an authorizer.
+"""The guard of an API, which runs before the API's handler if there is an authorizer.
 
 It checks the permissions that the API's row in `api_table.py` requires for the request as a whole, and answers a denied request.
 It gives the handler an `Access`, to check permissions on single resources. Without an authorizer, there are no guards.

@@ -47,11 +47,11 @@ class OperationRow(NamedTuple):
     permissions_with: Mapping[str, Permission] = {}
     """Further permissions, by the argument that requires them."""
     changes_data: bool = False
-    """True if it changes data or the broker's behaviour: it then requires the token, if the broker has one, and is audited."""
+    """True if the operation changes data or the broker's behaviour. It requires the broker's token, if any, and is audited."""
     reads_records: bool = False
-    """True if it returns keys or records: it then requires the token, and is audited as reading."""
+    """True if the operation returns keys or records. It requires the broker's token, if any, and is audited as reading."""
     reads_with: tuple[str, ...] = ()
-    """The arguments with which it reveals records and is therefore audited as reading."""
+    """The arguments with which the operation reveals records and is therefore audited as reading."""
     is_stream: bool = False
     """True if the function yields its result in parts, as lists of JSON objects, which are the lines of the response."""
     is_job: bool = False

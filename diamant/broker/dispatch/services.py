@@ -140,7 +140,7 @@ class Services:
         self.ports: BrokerPorts
         """The listening sockets. Set by `start_broker`."""
         self.reset: Callable[[str, bool], Awaitable[None]]
-        """Resets the broker to the snapshot with this id; True keeps connections open. Set by `RunningBroker`."""
+        """Resets the broker to the snapshot with the given id. The flag keeps connections open. Set by `RunningBroker`."""
 
     @property
     def jobs(self) -> list[AnyQueue]:

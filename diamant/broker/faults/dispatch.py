@@ -285,7 +285,7 @@ class HitRequest:
         )
 
     def _count_errors(self) -> None:
-        """Count partition errors of Produce and Fetch, which no handler counts here. Others are counted from the response."""
+        """Count partition errors of Produce and Fetch, since no handler does. Other errors are counted from the response."""
         asked, code = self._asked, self._spec.error
         if code is None or asked.key not in (apis.PRODUCE, apis.FETCH):
             return

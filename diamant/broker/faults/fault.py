@@ -20,7 +20,7 @@ MAX_FIRINGS = 100
 """The maximum number of firings that a fault remembers. `count` includes the older ones."""
 
 MAX_FIRING_PARTS = 20
-"""The maximum number of topics and partitions that are remembered of one firing."""
+"""The maximum number of topics and partitions that are remembered per firing."""
 
 WAIT_TIMEOUT_S = 10.0
 

@@ -151,7 +151,7 @@ def _error(error: Any) -> ErrorCode | None:
 
 
 def _check_values(spec: FaultSpec) -> None:
-    """Check the values that the declarations of `FaultRequest` cannot check. Raises FaultError."""
+    """Check what the field declarations of `FaultRequest` do not check. Raises FaultError."""
     for name in ("client_id", "topic"):
         value = getattr(spec, name)
         if value is not None and not 0 < len(value) <= MAX_TEXT_LENGTH:

@@ -40,7 +40,7 @@ class RequestContext(NamedTuple):
     client_id: str | None
     connection: ConnectionInfo
     access: Access = OPEN
-    """The permissions of the client. A handler may check only permissions that its row in `dispatch/api_table.py` declares."""
+    """The permissions of the client. A handler may check only those that its API declares in `dispatch/api_table.py`."""
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]

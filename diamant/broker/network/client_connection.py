@@ -302,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         self._given(request, None if error is not None else future.result(), error)
 
     def _given(self, request: Request, body: Body | None, error: BaseException | None) -> None:
-        """Write a response that took time, or handle its error. Must not raise: it may run in another connection's callback."""
+        """Write a response that came later, or handle its error. Must not raise: it may run in another connection's callback."""
         self._waiting = None
         self.last_active_s = monotonic()
         if error is None:

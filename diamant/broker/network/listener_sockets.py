@@ -42,7 +42,7 @@ def plain_host(address: str) -> str:
 
 
 class ListenerEndpoint(NamedTuple):
-    """The listener of a connection. Without an advertised host, the address that the client connected to is advertised."""
+    """The listener of a connection. If no advertised host is set, the address that the client connected to is advertised."""
 
     listener_name: str
     advertised_host: str

@@ -14,7 +14,7 @@ from diamant.broker.network.response_writer import Buffer, Part
 Body: TypeAlias = Buffer | Sequence[Part]
 
 Taker: TypeAlias = Callable[[Body | None, BaseException | None], None]
-"""Called with the body, or with None and the error. Must not raise, since the caller may then give other responses."""
+"""Called with the body, or with None and the error. Must not raise, since the caller may have other responses to give."""
 
 
 class PendingAnswer:

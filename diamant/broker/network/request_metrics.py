@@ -98,7 +98,7 @@ class RequestMetrics:
 class _CodeReader:
     """Counts the error codes in the responses of one version.
 
-    Reading codes needs the version's schema, whose import takes 5 ms if the response is encoded by hand. So the first responses
+    Reading codes needs the version's schema. If responses are encoded without it, importing it takes 5 ms. So the first responses
     are put aside; the schema is loaded at the next response beyond `MAX_ANSWERS_ASIDE`, at a large response, or at a scrape.
     """
 

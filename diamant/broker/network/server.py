@@ -164,7 +164,7 @@ class Server:
         return self._outbox
 
     def turns(self) -> Turns:
-        """Return the turns in which connections share the time of the loop thread."""
+        """Return the object by which connections take turns in using the loop thread."""
         if self._turns is None:
             self._turns = Turns(asyncio.get_running_loop())
         return self._turns

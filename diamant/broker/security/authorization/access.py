@@ -26,7 +26,7 @@ class Access(Protocol):
         """Part of the key of cached responses: two requests with equal keys have the same permissions."""
 
     def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
-        """True if the client has the permission. `is_asked=False`: a denial does not fail the request, so it is not logged."""
+        """True if the client has the permission. With `is_asked=False`, a denial, which fails no request, is not logged."""
 
     def allows_any(self, permission: Permission) -> bool:
         """True if the client has the permission for at least one resource name (KIP-679)."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
-"""Matches what Java's Integer.parseInt accepts: digits of any script, with an optional sign."""
+"""Matches what Java's Integer.parseInt accepts: decimal digits of any script, with an optional sign."""
 
 
 INTERFACES = "/proc/net/if_inet6"

@@ -74,7 +74,7 @@ class AclStore:
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl]]:
         """Delete the ACLs that match any filter, atomically. Return each filter's matches; an ACL can match several filters.
 
-        Raises KafkaError POLICY_VIOLATION if one batch of the metadata log cannot hold the change; nothing is deleted then.
+        Raises KafkaError POLICY_VIOLATION if the change does not fit into one batch of the metadata log; then nothing is deleted.
         """
         found = [self.find(wanted) for wanted in filters]
         gone = dict.fromkeys(acl for acls in found for acl in acls)

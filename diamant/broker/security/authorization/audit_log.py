@@ -66,7 +66,7 @@ class AuditLog:
     def __init__(
         self, path: str | None, now_s: Callable[[], float] = time.time, max_file_bytes: int = MAX_FILE_BYTES
     ) -> None:
-        """`path`: the file; None writes no file."""
+        """`path`: the file to write, or None."""
         self._path = path
         self._max_file_bytes = max_file_bytes
         self._now_s = now_s

@@ -115,7 +115,7 @@ class Authorizer:
         """Return whether the client has the permission for at least one resource name, and cache the decision in `known`."""
         is_allowed = known.get(None)
         if is_allowed is None:
-            # To apply super users and allow.everyone.if.no.acl.found, Kafka authorizes a name that no topic has.
+            # Like Kafka, authorize a name that no topic has; this applies super users and allow.everyone.if.no.acl.found.
             is_allowed = self._is_allowed(
                 client, permission.operation, permission.resource, "hardcode"
             ) or self.index.allows_any(_principals(client), _hosts(client), permission.operation, permission.resource)

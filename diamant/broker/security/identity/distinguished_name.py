@@ -80,7 +80,7 @@ def _dotted(oid: bytes) -> str:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the elements in `der`, in order: tag, contents, whole element."""
+    """Yield the tag, the contents and all bytes of each element in `der`, in order."""
     position = 0
     while position < len(der):
         start, tag, size = position, der[position], der[position + 1]
@@ -91,5 +91,5 @@ def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             position += count
         position += size
         if position > len(der):
-            raise ValueError("the name of the certificate ends early")
+            raise ValueError("the subject name of the certificate ends early")
         yield tag, der[position - size : position], der[start:position]

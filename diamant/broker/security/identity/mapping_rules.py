@@ -55,7 +55,7 @@ def _parsed(text: str) -> list[_Rule | None]:
     match = _WHOLE_RULE.match(text)
     if match is None or match.end() != len(text) or (text and match[1] is None and match[2] is None):
         raise ValueError(
-            f"{text!r} is not a rule: expected DEFAULT or RULE:pattern/replacement/ with L or U at the end"
+            f"{text!r} is not a rule: expected DEFAULT or RULE:pattern/replacement/, perhaps with L or U at the end"
         )
     if match[1] is not None:
         return [None]

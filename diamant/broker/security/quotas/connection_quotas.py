@@ -25,7 +25,7 @@ NO_LIMIT = (1 << 31) - 1
 
 
 class Admittance(NamedTuple):
-    """The decision about a new connection: accept the next one after `wait_ms`, or, if set, close this one after `refused_ms`."""
+    """The decision about a new connection: close it after `refused_ms` if set, otherwise accept the next one after `wait_ms`."""
 
     wait_ms: int = 0
     refused_ms: int = 0
@@ -61,7 +61,7 @@ def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
 
 
 def plain_address(text: str) -> str | None:
-    """Return an address in the form that sockets report; None if the text is a host name."""
+    """Return an address in the form that sockets report, or None for a host name."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:

@@ -36,7 +36,7 @@ _Entity: TypeAlias = tuple[tuple[str | None, ...], tuple[str | None, ...]]
 
 
 class Shared(NamedTuple):
-    """The clients that share a count: those of a user, a client id, or both. The other part is empty (Kafka's metric tags)."""
+    """The clients that share a count: those of a user, a client id, or both. An unused part is empty (Kafka's metric tags)."""
 
     user: str
     client_id: str

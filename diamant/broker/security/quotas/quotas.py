@@ -103,7 +103,7 @@ class Quotas:
         self.mutations.counts.set_limits(quotas)
 
     def throttle(self, user: str, client_id: str | None) -> FetchThrottle | None:
-        """Return the throttle of a fetch that starts now; None if no quota applies to fetches."""
+        """Return the throttle for a fetch that starts now, or None if no quota applies to fetches."""
         if not (self.fetch.counts or self.request.counts):
             return None
         return FetchThrottle((self.fetch, self.request), self.now_s, user, client_id)

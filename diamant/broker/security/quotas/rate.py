@@ -1,4 +1,4 @@
-"""A rate over the last seconds, measured as in Kafka, since it determines the throttle time.
+"""A rate over the last few seconds, measured as in Kafka because it determines the throttle time.
 
 Time is divided into windows. A window starts with the first value recorded after the end of the previous window, and is included
 until `samples` windows have passed since its last value. The rate is the sum of the values divided by the time since the start of

@@ -15,7 +15,7 @@ PERCENT = 100.0
 
 NETWORK_S = 20e-6
 """An estimate of the thread time for reading a request and writing its response, from measurements on two cores. Only the time
-for handling a request is measured at run time. Kafka measures that of its network threads too.
+for handling a request is measured at run time. Kafka also measures the time of its network threads.
 """
 
 MAX_THROTTLE_TIME_MS = (1 << 31) - 1

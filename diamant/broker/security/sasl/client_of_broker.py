@@ -12,7 +12,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 def client_of_broker(
     config: BrokerConfig, addresses: Addresses, user: str | None, password: str | None, mechanism: str | None
 ) -> ClientConfig:
-    """Return a client configuration without TLS settings; without a login if `user` is None. ValueError: no listener fits."""
+    """Return a client configuration without TLS settings; no login if `user` is None. Raises ValueError if no listener fits."""
     if user is None:
         listener = addresses.kafka[0]
         return ClientConfig(listener.address, listener.security_protocol)

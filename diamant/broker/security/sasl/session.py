@@ -1,4 +1,4 @@
-"""The SASL session of one connection: its principal, and the requests that it may send.
+"""The SASL session of one connection: the client's principal and the requests that it may send.
 
     BEGINS        only ApiVersions and SaslHandshake are served
     AUTHENTICATES the mechanism is agreed on; SaslAuthenticate carries its tokens (after SaslHandshake v0: frames without header)

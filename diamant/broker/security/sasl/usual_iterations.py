@@ -10,7 +10,7 @@ from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 
 class UsualIterations:
-    """The usual iterations of each mechanism. The first login after a change recounts them: 10 ms for 100,000 credentials."""
+    """The usual iterations of each mechanism. The first login after a change recounts them, in 10 ms for 100,000 credentials."""
 
     def __init__(
         self, credentials: Callable[[], Iterable[UserScramCredentialRecord]], version: Callable[[], int]

@@ -67,7 +67,9 @@ class Handshakes:
         if len(self._deadlines) >= self._most:
             if not self._waiting:
                 return False
-            of_address = max(self._waiting.values(), key=len)  # at most 25 µs, if every handshake has another address
+            of_address = max(
+                self._waiting.values(), key=len
+            )  # at most 25 µs, if every handshake has a different address
             longest = next(iter(of_address))
             self.end(longest)
             longest.give_up(f"its TLS handshake was evicted: more than {self._most} at the same time")
@@ -131,7 +133,7 @@ class Handshakes:
     def _has_worked(self, working: asyncio.Future[None]) -> None:
         self._is_working = False
         working.result()
-        if self._due and not self._is_closed:  # added after the thread found none
+        if self._due and not self._is_closed:  # steps were added after the thread had found none
             self._work()
 
     def _end_late(self) -> None:

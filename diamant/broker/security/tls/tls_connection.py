@@ -115,7 +115,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # The handshake
 
     def advance(self) -> None:
-        """Compute one step. Runs in the handshake thread."""
+        """Compute one step of the handshake. Runs in the handshake thread."""
         assert self._ssl is not None
         try:
             self._ssl.do_handshake()

@@ -32,7 +32,7 @@ class TlsListeners:
         """The listeners of Kafka's protocol, by name."""
 
         self.authority = authority
-        """The throw-away CA, if `diamant.tls` is set. The broker keeps it when it is started again, since clients trust it."""
+        """The throw-away CA, if `diamant.tls` is set. A broker that is started again keeps it, since clients trust it."""
         self.http: ListenerTls | None = None
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
