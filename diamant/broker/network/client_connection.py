@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
                 return self._reply(request, answer)
             if answer is None:
                 return self._count(request, None, 0)
-        except Exception as error:  # also if replying fails, since other connections wait for the end of this turn
+        except Exception as error:  # including one of the reply, since other connections wait for the end of this turn
             self._fail(request, error)
             return
         if isinstance(answer, PendingAnswer):

@@ -24,9 +24,7 @@ class ClientWait:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._resume: Callable[[], None] | None = (
-            None  # set only during a wait, to avoid a reference cycle with the connection
-        )
+        self._resume: Callable[[], None] | None = None  # set only during a wait, to avoid a reference cycle
         self.busy_s = 0.0
         """The time that the loop thread spent on the request; measured only if there are quotas."""
         self.timer: asyncio.TimerHandle | None = None

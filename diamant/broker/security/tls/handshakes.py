@@ -67,9 +67,7 @@ class Handshakes:
         if len(self._deadlines) >= self._most:
             if not self._waiting:
                 return False
-            of_address = max(
-                self._waiting.values(), key=len
-            )  # at most 25 µs, if every handshake has a different address
+            of_address = max(self._waiting.values(), key=len)  # at most 25 µs, if each handshake has its own address
             longest = next(iter(of_address))
             self.end(longest)
             longest.give_up(f"its TLS handshake was evicted: more than {self._most} at the same time")
