@@ -95,7 +95,9 @@ class EnforcedQuotas:
                 looked_up = await asyncio.get_running_loop().getaddrinfo(host, None)
                 found[host] = sorted({str(entry[4][0]) for entry in looked_up})
             except (OSError, UnicodeError) as error:
-                logger.warning("no limit on connections from %s, whose address cannot be resolved: %s", host, error)
+                logger.warning(
+                    "connections from %s are not limited, because its address cannot be resolved: %s", host, error
+                )
                 found[host] = []
         return found
 

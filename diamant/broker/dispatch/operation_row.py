@@ -41,7 +41,7 @@ class OperationRow(NamedTuple):
     dependencies: Callable[[Services], tuple[Any, ...]]
     """Returns the first arguments of the function or, for a method, its object."""
     summary: str
-    """One sentence, which is also in the help of commands."""
+    """A summary in one sentence, also shown in the help of commands."""
     permissions: tuple[Permission, ...]
     """The required permissions. Permissions on topics are checked for each topic of the request."""
     permissions_with: Mapping[str, Permission] = {}

@@ -33,7 +33,7 @@ class ClientWait:
     def answer(
         self, quotas: Quotas, client: ConnectionInfo, request: Request, body: Body | None, resume: Callable[[], None]
     ) -> Body | None:
-        """Begin the throttle time, if there is one; return the response that reports it, or None for no response.
+        """Throttle the client if necessary. Return the response, which reports the throttle time, or None for no response.
 
         `resume` is called when the wait is over.
         """

@@ -99,7 +99,7 @@ class _CodeReader:
     """Counts the error codes in the responses of one version.
 
     Reading codes needs the version's schema. If responses are encoded without it, importing it takes 5 ms. So the first responses
-    are put aside; the schema is loaded at the next response beyond `MAX_ANSWERS_ASIDE`, at a large response, or at a scrape.
+    are put aside; the schema is loaded after `MAX_ANSWERS_ASIDE` responses, for a large response, or when metrics are read.
     """
 
     __slots__ = ("_api_key", "_aside", "_clean", "_errors", "_find", "_last", "_version")

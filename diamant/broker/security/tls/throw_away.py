@@ -1,6 +1,6 @@
 """A certificate authority for tests. Its key exists in memory only, and its certificates are valid for 30 days.
 
-The certificates have the extensions that RFC 5280 requires (key identifiers, key usage); Python 3.13 and later rejects others.
+The certificates have the extensions that RFC 5280 requires (key identifiers, key usage); Python 3.13 rejects any without them.
 Keys are ECDSA on P-256: creating a CA and a certificate takes a few milliseconds, and a handshake costs a tenth of one with RSA.
 """
 

@@ -16,7 +16,7 @@ from diamant.broker.config.ssl_table import HTTP_PREFIX
 from diamant.storage.config_key import Value
 
 Lookup: TypeAlias = Callable[[str], tuple[str, Value]]
-"""Maps a setting's name (`ssl.client.auth`) to the full name of the configuration that sets it, and its value."""
+"""Maps a setting's name (`ssl.client.auth`) to the full name of the configuration that sets it and to its value."""
 
 
 @dataclass(frozen=True, slots=True)
