@@ -1,1 +1,1 @@
-"""Several brokers in one process: which are up, which lead each partition, which are in sync. They share one storage."""
+"""Several brokers in one process, which share one storage: which are up, and which lead each partition or are in sync."""

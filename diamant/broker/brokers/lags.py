@@ -1,9 +1,9 @@
 """Lagging followers: the high watermark of a partition at a broker that does not lead it.
 
-Leader and followers share one log; a lagging follower shows clients less of it. With a lag in time, its high watermark is the
-leader's of some milliseconds ago on the broker's clock; with a lag in records, it is that many records below the leader's.
+Leader and followers share one log; a lagging follower shows clients less of it. If it lags by a time, it shows the high watermark
+that its leader had that long ago on the broker's clock; if it lags by a number of records, one that many records lower.
 
-Bounds: `STEPS` + 1 remembered ends for each partition that was written to, as long as a broker lags in time.
+Bounds: while a broker lags by a time, `STEPS` + 1 remembered ends for each partition that was written to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diamant.storage.env.clocks import Clock
 from diamant.storage.log.log import Log
 
 STEPS = 64
-"""The precision of a lag in time: a write may become visible late by up to this fraction (1/`STEPS`) of the longest lag."""
+"""The number of steps into which the longest time lag is divided. A record may become visible up to one step late."""
 
 
 class FollowerLag(NamedTuple):
@@ -38,17 +38,17 @@ class Lags:
         self._clock = clock
         self._lags: dict[int, FollowerLag] = {}
         self._ends: dict[Log, deque[tuple[int, int]]] = {}
-        """The ends of each log as (time from which on it was the end, end), oldest first. Kept while a broker lags in time."""
+        """The high watermarks of each log, as (time of effect, offset), oldest first. Kept while a broker lags by a time."""
         self._order = count()
         self._due: list[tuple[int, int, Log]] = []
-        """A heap of the times from which on a follower sees more of a log."""
+        """A heap of the times at which more of a log becomes visible at a follower, as (time, order of insertion, log)."""
 
     def of(self, broker_id: int) -> FollowerLag | None:
         """Return a broker's lag; None if it has none."""
         return self._lags.get(broker_id)
 
     def set(self, broker_id: int, lag: FollowerLag | None, logs: Iterable[Log]) -> None:
-        """Let a broker lag from now on; None ends its lag. `logs`: all logs; the broker has their records up to now."""
+        """Set a broker's lag, or end it if `lag` is None. Existing records of `logs`, which must be all logs, stay visible."""
         self._lags.pop(broker_id, None)
         if lag is not None:
             self._lags[broker_id] = lag
@@ -59,7 +59,7 @@ class Lags:
             self._ends.setdefault(log, deque([(0, log.high_watermark)]))
 
     def end(self, broker_id: int, log: Log) -> int | None:
-        """Return the high watermark of a log at a follower; None if it does not lag and has the leader's."""
+        """Return the high watermark of a log at a follower; None if the follower does not lag, so that the leader's applies."""
         lag = self._lags.get(broker_id)
         if lag is None:
             return None
@@ -70,7 +70,7 @@ class Lags:
         return max(end, log.log_start_offset)
 
     def changed(self, log: Log) -> None:
-        """Remember the end of a log that was written to."""
+        """Remember the new high watermark of a log that was written to."""
         if not self._lags or not self._longest_ms:
             return
         now_ms = self._clock.now_ms()
@@ -90,11 +90,11 @@ class Lags:
             ends.popleft()
 
     def due_ms(self) -> int | None:
-        """Return the next time from which on a follower sees more of a log; None if there is none."""
+        """Return the next time at which more of a log becomes visible at a follower; None if nothing is pending."""
         return self._due[0][0] if self._due else None
 
     def take_due(self) -> Iterator[Log]:
-        """Yield the logs of which a follower sees more by now, and forget their due times."""
+        """Yield the logs of which more has become visible at a follower, and remove them from the heap."""
         while self._due and self._due[0][0] <= self._clock.now_ms():
             yield heappop(self._due)[2]
 

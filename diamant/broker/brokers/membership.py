@@ -1,9 +1,9 @@
-"""Brokers that leave and return, and the changes that this causes in each partition.
+"""Brokers that leave and return, and how their partitions change.
 
-A change of many partitions is a sequence of steps. Each step is complete in itself and changes at most `PER_STEP` partitions, so
-other work of the loop runs between steps. In between, a client may see some partitions moved and others not; with Kafka this
-happens between the controller's batches (10,000 records each). The iterators take each step when its result is requested, on the
-partitions as they are at that time.
+A change to many partitions is split into steps. Each step is complete in itself and changes at most `PER_STEP` partitions, so
+that the loop can do other work between steps. Between two steps, clients may see that some partitions have moved and others have
+not; in Kafka this happens between the controller's batches of 10,000 records. The iterators below are lazy: `next` takes a step,
+based on the state of the partitions at that time.
 
 Source: ReplicationControlManager (handleBrokerFenced, handleBrokerUnfenced).
 """
@@ -21,7 +21,7 @@ from diamant.storage.kraft.image import PartitionImage
 T = TypeVar("T")
 
 PER_STEP = 100
-"""The most partitions that change in one turn of the loop; this takes some 5 ms."""
+"""The maximum number of partitions changed in one turn of the loop, which takes about 5 ms."""
 
 
 def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
@@ -43,14 +43,14 @@ def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
     for step in steps(table, has_it, leave=PER_STEP):
         yield without_it(step)
-    # The rest, and any partitions created or changed in between.
+    # The remaining partitions, and any that were created or changed between the steps.
     yield without_it([one for one in table.partitions() if has_it(one[1])], (broker_id,))
 
 
 def set_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
-    """Unfence a broker: it becomes leader of leaderless partitions if it is eligible, and follows the others.
+    """Unfence a broker: it becomes the leader of leaderless partitions if it is eligible, and follows the others.
 
-    It joins the ISRs of the partitions that it follows only in `catch_up`. Raises NotFound, or NotPossible if it is already up.
+    It joins ISRs only in `catch_up`. Yields the changes of each step. Raises NotFound, or NotPossible if it is already up.
     """
     table.check_state(broker_id, is_up=False)
     table.apply([], table.fence(broker_id, -1))
@@ -73,13 +73,16 @@ def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
 
 def elect_missing(table: BrokerTable) -> Iterator[Changes]:
-    """Elect unclean leaders of leaderless partitions if allowed (`maybeTriggerUncleanLeaderElection…`); yield the changes."""
+    """Elect leaders for leaderless partitions of topics that allow unclean elections; yield the changes of each step.
+
+    Source: ReplicationControlManager.maybeTriggerUncleanLeaderElectionForLeaderlessPartitions.
+    """
     for step in steps(table, lambda one: one.leader == NO_LEADER):
         yield table.apply([table.plan(*one) for one in step if table.is_unclean(one[0])])
 
 
 def elect_missing_soon(table: BrokerTable) -> None:
-    """Elect leaders as `elect_missing` does, with the first step at once and each further step in a later turn of the loop."""
+    """Run `elect_missing`: its first step immediately, each further step in a later turn of the loop."""
     changes = elect_missing(table)
 
     def step() -> None:
@@ -92,7 +95,10 @@ def elect_missing_soon(table: BrokerTable) -> None:
 def steps(
     table: BrokerTable, is_concerned: Callable[[PartitionImage], bool], *, topic: str | None = None, leave: int = 0
 ) -> Iterator[list[tuple[str, PartitionImage]]]:
-    """Yield the partitions that a change concerns, in steps and in order, without the last `leave`. `topic`: None for all."""
+    """Yield the partitions for which `is_concerned` is true, in order, at most `PER_STEP` at a time. `topic`: None for all.
+
+    Up to `leave` of the last ones are not yielded; the caller handles them.
+    """
     named = sorted((name, one.partition_id) for name, one in table.partitions(topic) if is_concerned(one))
     for start in range(0, len(named) - leave, PER_STEP):
         found = table.present(named[start : start + PER_STEP])
@@ -100,7 +106,7 @@ def steps(
 
 
 async def in_turns(changes: Iterator[Changes]) -> list[Changes]:
-    """Take each step in its own turn of the loop and return all changes. If cancelled, take the remaining steps at once."""
+    """Take each step in its own turn of the loop, and return all changes. If cancelled, take the remaining steps immediately."""
     done = []
     try:
         for change in changes:
@@ -113,7 +119,7 @@ async def in_turns(changes: Iterator[Changes]) -> list[Changes]:
 
 
 async def paced(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items, with a pause of one turn of the loop after every `PER_STEP` items."""
+    """Yield the items, and let the loop turn once after every `PER_STEP` of them."""
     for number, item in enumerate(items, 1):
         yield item
         if number % PER_STEP == 0:

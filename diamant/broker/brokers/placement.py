@@ -1,6 +1,7 @@
 """The placement of replicas: round robin over the brokers, across racks.
 
-The brokers lead the partitions of a topic in turn, from the first broker on; Kafka (StripedReplicaPlacer) begins at random.
+Leadership of a topic's partitions rotates among the brokers, starting with the first; Kafka's StripedReplicaPlacer starts with a
+random one.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ class BrokerPorts:
         self._listen: dict[int, list[tuple[Listener, Callable[[socket.socket], Acceptor]]]] = {}
         self._open: dict[int, list[Acceptor]] = {}
         self._held: dict[int, list[socket.socket]] = {}
-        """Sockets that are bound but do not listen, so that no other program takes the ports of a closed broker."""
+        """The sockets of closed brokers, bound but not listening, so that no other program takes their ports."""
         self._silent: set[int] = set()
 
     def add(
         self, broker_id: int, sock: socket.socket, actual: Listener, listen: Callable[[socket.socket], Acceptor]
     ) -> None:
-        """Take over the bound socket of a listener and listen. `actual`: its address, with the real port."""
+        """Take ownership of a listener's bound socket, and listen. `actual`: the listener with the port that was really bound."""
         self._listen.setdefault(broker_id, []).append((actual, listen))
         self._open.setdefault(broker_id, []).append(listen(sock))
 
@@ -43,7 +43,10 @@ class BrokerPorts:
         return broker_id in self._silent
 
     def silence(self, broker_id: int) -> int:
-        """Stop answering at a broker's ports, which stay open; return how many connections hang. `open` cuts them."""
+        """Stop answering at a broker's ports, but keep them open. Returns how many connections hang from now on.
+
+        They hang until `open` cuts them.
+        """
         self._silent.add(broker_id)
         for acceptor in self._open[broker_id]:
             acceptor.hold()
@@ -53,7 +56,7 @@ class BrokerPorts:
         return len(hanging)
 
     def close(self, broker_id: int) -> int:
-        """Refuse new connections to a broker and cut the open ones; return how many were cut. Idempotent."""
+        """Refuse new connections to a broker, and cut its open connections; return how many were cut. Idempotent."""
         self._silent.discard(broker_id)
         for acceptor in self._open.pop(broker_id, ()):
             self._server.stop_listening(acceptor)
@@ -63,7 +66,7 @@ class BrokerPorts:
         return cut
 
     def open(self, broker_id: int) -> int:
-        """Listen and answer again; return how many hanging connections were cut. Idempotent."""
+        """Listen and answer again. Returns how many hanging connections were cut. Idempotent."""
         if broker_id in self._silent:
             self._silent.discard(broker_id)
             cut = self._cut(broker_id)

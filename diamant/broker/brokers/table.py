@@ -1,7 +1,7 @@
 """The table of the brokers of one process: which are up, and which lead and follow each partition.
 
-Its state is the image of the metadata log; a change only appends records to this log. All replicas of a partition share one log,
-so a new leader never lacks a record. With one broker there is no table.
+The table's state is the image of the metadata log; a change only appends records to this log. All replicas of a partition share
+one log, so a new leader has every record. A process with a single broker has no table.
 
 Source: ClusterControlManager, ReplicationControlManager.
 """
@@ -50,7 +50,7 @@ class Changes(NamedTuple):
 
 
 class PartitionCounts(NamedTuple):
-    """The number of partitions of which each broker is the leader, an in-sync replica, or a replica."""
+    """How many partitions each broker leads, is in sync for, or is a replica of."""
 
     leads: Counter[int]
     in_sync: Counter[int]
@@ -71,7 +71,7 @@ class BrokerState(NamedTuple):
 class BrokerTable:
     """The brokers of this process. Belongs to the loop thread.
 
-    `on_change` is called after every change of the table with the (topic, partition) of each changed partition, if any.
+    `on_change` is called after every change to the table, with the list of (topic, partition) that changed, which may be empty.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BrokerTable:
         lags: Lags,
         is_unclean: Callable[[str], bool],
     ) -> None:
-        """`listeners`: of all brokers, as clients see them. `is_unclean`: returns a topic's `unclean.leader.election.enable`."""
+        """`listeners`: the advertised listeners of all brokers. `is_unclean`: a topic's `unclean.leader.election.enable`."""
         self._metadata = metadata
         self.is_unclean = is_unclean
         self.lags = lags
@@ -90,7 +90,7 @@ class BrokerTable:
         self._on_change = on_change
         self.broker_ids = tuple(metadata.broker_ids)
         self.listeners: list[Callable[[Sequence[LeaderMove]], object]] = []
-        """Callbacks that get the moves of each change that moves leaders."""
+        """Callbacks that are called with the moves after each change in which leaders move."""
         self._addresses = {(metadata.node_id + one.broker, one.name): (one.host, one.port) for one in listeners}
 
     # -- brokers -------------------------------------------------------------------------------------------------
@@ -168,17 +168,17 @@ class BrokerTable:
         return self._metadata.image.topics[topic].partitions[partition].leader
 
     def has_enough_in_sync(self, log: Log) -> bool:
-        """Return whether `min.insync.replicas` of a partition, or all if there are fewer, are in sync (effectiveMinIsr)."""
+        """Return whether at least `min.insync.replicas` replicas, or all if there are fewer, are in sync (effectiveMinIsr)."""
         partition = self.partition(log.topic, log.partition)
         return len(partition.isr) >= min(log.config.min_insync_replicas, len(partition.replicas))
 
     def hold_end(self, log: Log) -> bool:
-        """Keep the high watermark of a partition where it is while not enough replicas are in sync.
+        """Hold the high watermark of a partition while too few replicas are in sync, and release it afterwards.
 
-        Return whether it rises to the end of the log again. Source: Partition.maybeIncrementLeaderHW.
+        Returns True if this call released it, so that it rises to the end of the log. Source: Partition.maybeIncrementLeaderHW.
         """
         if not self.has_enough_in_sync(log):
-            # Before a flush that `flush.messages` requires, no reader and no follower has the latest records.
+            # Records that `flush.messages` still keeps from readers and followers until a flush stay hidden.
             self._held_ends.setdefault(log, log.recovery_point if log.is_flush_wanted else log.high_watermark)
             return False
         return self._held_ends.pop(log, None) is not None
@@ -198,24 +198,24 @@ class BrokerTable:
         return tuple(broker_id for broker_id in partition.replicas if not self.is_up(broker_id))
 
     def endpoints(self, leaders: Iterable[tuple[int, int] | None], connection: ConnectionInfo) -> list[BrokerAddress]:
-        """Return the addresses of leaders that are up, as a client of this connection sees them."""
+        """Return the addresses of the leaders that are up, as advertised to the client of a connection."""
         broker_ids = {leader[0] for leader in leaders if leader is not None and leader[0] >= 0}
         host = connection.advertised_host
         return [self.address(one, connection.listener_name, host) for one in sorted(broker_ids) if self.is_up(one)]
 
     def preferred_replica(self, partition: PartitionImage, rack: str) -> int | None:
-        """Return the in-sync replica that a client in a rack should read; None for the leader (RackAwareReplicaSelector)."""
+        """Return the in-sync replica from which a client in a rack should read; None: the leader (RackAwareReplicaSelector)."""
         near = [one for one in partition.isr if self.is_up(one) and self.rack(one) == rack]
         return None if not near or partition.leader in near else near[0]
 
     def partitions(self, name: str | None = None) -> Iterator[tuple[str, PartitionImage]]:
-        """Yield each partition, of one topic or of all, with its topic."""
+        """Yield (topic name, partition) for each partition of one topic, or of all topics."""
         for topic in self.image.topics.values() if name is None else (self.image.topics[name],):
             for partition in topic.partitions.values():
                 yield topic.name, partition
 
     def present(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, PartitionImage]]:
-        """Yield the partitions of these names that exist, with their topics."""
+        """Yield (topic name, partition) for those of the given (topic, partition) that exist."""
         for name, index in names:
             topic = self.image.topics.get(name)
             if topic is not None and index in topic.partitions:
@@ -228,25 +228,28 @@ class BrokerTable:
         return self.apply([self.plan(topic, self.partition(topic, partition), is_unclean=True)])
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
-        """Set the in-sync replicas of a partition; if its leader is not among them, another leads.
+        """Set the in-sync replicas of a partition; if its leader is not among them, another replica becomes the leader.
 
-        Returns the changes. Raises NotFound, NotPossible.
+        Returns the changes. Raises NotFound, or NotPossible if a broker is down or is not a replica.
         """
         now = self.partition(topic, partition)
         for broker_id in isr:
             if broker_id not in now.replicas or not self.is_up(broker_id):
                 raise NotPossible(
-                    f"broker {broker_id} cannot be in sync for {topic}-{partition}: expected replicas that are up, "
-                    f"of {list(now.replicas)}"
+                    f"broker {broker_id} cannot be in sync for {topic}-{partition}: "
+                    f"it is down, or is not one of the replicas {list(now.replicas)}"
                 )
         return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
-        """Make an in-sync replica the leader; return the changes. Raises NotFound; NotPossible if it cannot or already leads."""
+        """Make an in-sync replica the leader; return the changes. Raises as `move_leaders` does."""
         return self.move_leaders([(topic, partition, broker_id)])
 
     def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:
-        """Make in-sync replicas leaders, all or none; return the changes. `moves`: (topic, partition, broker)."""
+        """Make in-sync replicas leaders; return the changes. `moves`: (topic, partition, broker). If one is refused, none moves.
+
+        Raises NotFound, or NotPossible if a broker is not in sync, is down, or already leads its partition.
+        """
         changes = []
         for topic, partition, broker_id in moves:
             now = self.partition(topic, partition)
@@ -255,15 +258,15 @@ class BrokerTable:
                 raise NotPossible(f"broker {broker_id} leads {topic}-{partition} already")
             if broker_id not in now.isr or not self.is_up(broker_id):
                 raise NotPossible(
-                    f"broker {broker_id} is not in sync for {topic}-{partition}, so it cannot lead: of the replicas "
+                    f"broker {broker_id} cannot lead {topic}-{partition}, because it is not in sync: of the replicas "
                     f"{list(now.replicas)}, {list(now.isr)} are in sync. `unclean` makes an out-of-sync replica the leader"
                 )
             changes.append(self.plan(topic, now, leader=broker_id))
         return self.apply(changes)
 
     def set_replicas(self, topic: str, partition: int, replicas: Sequence[int]) -> Changes:
-        """Replace the replicas of a partition. The change is complete at once, since all replicas that are up are in sync. A
-        leader that is not among them is replaced, in a new epoch. Returns the changes; none if the replicas are the same.
+        """Replace the replicas of a partition. This completes immediately, since all replicas that are up are in sync. If the
+        leader is not among them, another leads, in a new epoch. Returns the changes; none if the replicas are the same.
 
         Source: ReplicationControlManager.alterPartitionReassignments.
         """
@@ -284,7 +287,7 @@ class BrokerTable:
         return self.apply([(topic, record)])
 
     def change(self, topic: str, record: PartitionChangeRecord) -> Changes:
-        """Apply one change of a partition, and return the changes."""
+        """Apply one change to a partition, and return the changes."""
         return self.apply([(topic, record)])
 
     def plan(
@@ -297,7 +300,10 @@ class BrokerTable:
         gone: int = NO_LEADER,
         is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
-        """Return the topic, and the change that gives a partition an eligible leader, as if `gone` were down; None: no change."""
+        """Return the topic and the change that applies `isr` and `leader` and elects an eligible leader, as if `gone` were down.
+
+        The change is None if nothing changes.
+        """
         image = self.image
         min_isr, has_elr = isr_rules(image, topic)
         return topic, partition_change(
@@ -314,7 +320,10 @@ class BrokerTable:
     def apply(
         self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
     ) -> Changes:
-        """Append the records, in one batch unless Kafka's limit divides it; notify the listeners, and return the changes."""
+        """Append the records of the changes, `first` before the others; notify the listeners, and return the changes.
+
+        They form one batch, unless they exceed Kafka's limit of records per batch.
+        """
         image = self.image
         real = [(topic, change) for topic, change in changes if change is not None]
         before = [image.topics[topic].partitions[change.partition_id] for topic, change in real]
@@ -333,7 +342,7 @@ class BrokerTable:
         return Changes(tuple(moves), changed_isr)
 
     def fence(self, broker_id: int, fenced: int) -> BrokerRegistrationChangeRecord:
-        """Return the change that fences a broker (1) or lifts its fence (-1)."""
+        """Return the record that fences a broker (`fenced` is 1) or unfences it (-1)."""
         epoch = self.image.brokers[broker_id].broker_epoch
         return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=fenced)
 
