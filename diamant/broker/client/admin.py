@@ -5,11 +5,11 @@
     print(admin.explain("users", key="customer-42"))
     admin.clock.advance("8d")
 
-It sends JSON over HTTP. It gets the HTTP address from the Kafka listener, as the broker's read-only configuration
-`diamant.http.address`. It runs long calls as jobs and waits for them. Synchronous, without an event loop; an object may be used
-from several threads. Responses are plain dicts, described in docs/reference/http.md.
+`Admin` sends JSON over HTTP. It gets the HTTP address by querying the Kafka listener for the broker's read-only configuration
+`diamant.http.address`. The broker runs long calls as jobs, for which `Admin` waits. It is synchronous and needs no event loop; an
+object may be used from several threads. Responses are plain dicts, described in docs/reference/http.md.
 
-It imports only small modules of Diamant, so that it costs other programs little.
+The module imports only small modules of Diamant, so that other programs can import it cheaply.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_REQUEST_S = 30.0
 JOB_WAIT_MS = 5_000
 JOB_PROGRESS_MS = 500
-"""How long one request waits for a job, without and with a progress listener, before the client polls again."""
+"""How long one request for the state of a job may wait: `JOB_PROGRESS_MS` with a progress listener, otherwise `JOB_WAIT_MS`."""
 
 MAX_TOKEN_FILE_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -76,7 +76,7 @@ class AdminError(Exception):
 
 
 class NotDiamant(AdminError):
-    """The broker is not a Diamant, or does not say so to this user."""
+    """The broker is not a Diamant broker, or this user may not read the configuration that shows it."""
 
 
 ON_ANY_KAFKA = {
@@ -84,12 +84,12 @@ ON_ANY_KAFKA = {
     "POST /v1/erase": "clusters.for_admin:erase",
     "POST /v1/explain": "inspection.for_admin:explain",
 }
-"""The operations that work without Diamant's HTTP port, as functions in other packages of the broker."""
+"""The operations that also work without Diamant's HTTP port: the function for each route, as module:name in diamant.broker."""
 
 
 class Admin(RemoteOperations):
-    """A client of one broker. `bootstrap_server` is the address of its Kafka listener, or several addresses, tried in order, or
-    the URL of its HTTP port.
+    """A client of one broker. `bootstrap_server` is the address of its Kafka listener, a comma-separated list of addresses to try
+    in order, or the URL of its HTTP port.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Admin(RemoteOperations):
         ca: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`token` (or a file with it) is for brokers that require one. `timeout` bounds each call, including jobs.
-        `http_url` (`http://host:port`) skips the query for the HTTP address; `login` is for that query, if the listener has
-        SASL. `ca` (a PEM file, or `system`) or a context `tls` is for Kafka listeners and HTTP ports with TLS.
-        The constructor does not connect.
+        """The constructor does not connect. `token`, or the content of `token_file`, is sent to brokers that require a token.
+        `timeout` bounds each call, including the wait for its job. `http_url` (`http://host:port`) makes the query for the HTTP
+        address unnecessary. `login` is for Kafka listeners with SASL; `ca` (a PEM file, or `system`) or the SSL context `tls` is
+        for Kafka listeners and HTTP ports with TLS.
         """
         if token_file is not None:
             token = _token_in(token_file)
@@ -135,14 +135,14 @@ class Admin(RemoteOperations):
 
     @property
     def is_diamant(self) -> bool:
-        """True if the broker is a Diamant; else it is taken for another Kafka. Raises AdminError if no broker answers."""
+        """True for Diamant, False for any other Kafka broker. Raises AdminError if there is no answer, or no HTTP port."""
         try:
             return bool(self.http_url)
         except NotDiamant:
             return False
 
     def kafka_client(self) -> KafkaClient:
-        """Return a client of the cluster, which the caller closes. Its requests take at most `MAX_REQUEST_S`."""
+        """Return a client of the cluster, which the caller must close. Each of its requests takes at most `MAX_REQUEST_S`."""
         from diamant.broker.client.kafka_client import KafkaClient
 
         timeout_s = min(MAX_REQUEST_S, self.timeout_s)
@@ -160,25 +160,26 @@ class Admin(RemoteOperations):
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Send a request with the JSON object `fields` as its body. Returns the response, or for a job its final result.
+        """Send a request with the JSON object `fields` as its body. Returns the response; if it is a job, the job's final result.
 
-        `on_progress` is called periodically with a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}`, and the
-        ids of the `job` and of its `undertaking` (a started erasure or redaction), each None until the broker returns it.
+        `on_progress` is called periodically with a dict of the job's progress: `stage`, `done`, `total`, `unit`, `rate_per_s`,
+        `left_s`, and the IDs of the `job` and of its `undertaking` (an erasure or redaction that it has started), each None until
+        the broker has returned it.
 
-        Raises AdminError, with code `timed-out` after `timeout` (default: the object's); the job then continues, and the
-        error has its ID. Code `went-away`: the connection broke before the response, so the request may or may not have been
-        carried out.
+        Raises AdminError. Its code is `timed-out` after `timeout` (default: the object's); the job then continues, and the
+        message has its path if it is known. The code is `went-away` if the connection broke before the response, so that the
+        request may or may not have been carried out.
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout is None else seconds_of(timeout))
         if on_progress is not None:
             on_progress({**_ASKING})
-            # The broker returns the job at once, so that a caller that stops waiting knows its ID.
+            # Have the broker return the job immediately, so that a caller who stops waiting knows its ID.
             query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
 
     def perform(self, route: str, given: Fields) -> JsonObject:
-        """Call a route with the arguments of a method, except those that are None. Returns and raises as `call` does.
+        """Call a route with a method's arguments, except those that are None. Returns and raises as `call` does.
 
         The operations in `ON_ANY_KAFKA` also work on Kafka clusters other than Diamant.
         """
@@ -191,15 +192,15 @@ class Admin(RemoteOperations):
         body, query = (fields, None) if method == "POST" else (None, fields)
         timeout, on_progress = given["timeout"], given.get("on_progress")
         answer = self.call(method, path, body, query=query, timeout=timeout, on_progress=on_progress)  # type: ignore[arg-type]
-        if "key" in fields and answer.get("key", "") is None:  # jobs show no keys
+        if "key" in fields and answer.get("key", "") is None:  # job results omit the key
             answer["key"] = key_fields(parse_key(fields["key"]))
         return answer
 
     def stream(self, route: str, given: Fields) -> Generator[JsonObject, None, None]:
-        """Call a route as `perform` does, and yield the records of its response, lazily.
+        """Call a route with a method's arguments, except those that are None, and yield the records of its response lazily.
 
-        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway; a search also raises it if more
-        records than its limit match, or if part of the topic could not be read.
+        `timeout` bounds each wait for data, not the whole response. Raises AdminError, possibly after some records; a search also
+        raises it if more records match than its limit allows, or if part of the topic could not be read.
         """
         method, path, fields = _request(route, given)
         left_s = self.timeout_s if given["timeout"] is None else seconds_of(given["timeout"])
@@ -256,7 +257,7 @@ class Admin(RemoteOperations):
 
     @contextmanager
     def _connected(self, method: str, path: str, left_s: float) -> Iterator[http.client.HTTPConnection]:
-        """Yield a connection. Failures of the connection become AdminErrors."""
+        """Yield an open connection to the HTTP port. Turns failures of the connection into AdminErrors."""
         connection = _connection(self.http_url, left_s, self._tls)
         try:
             connection.connect()
@@ -290,7 +291,9 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move forward by milliseconds or a text such as `8d`, `1h30m`; return the report once everything due by then is done."""
+        """Move the clock forward by milliseconds or a duration such as `8d` or `1h30m`, and wait until everything due by then
+        is done. Returns the broker's report.
+        """
         fields = {"by_ms": parse_duration_ms(by), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 
@@ -302,16 +305,16 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move forward to a time in milliseconds since the epoch; return as `advance` does."""
+        """Move the clock forward to a time in milliseconds since the epoch. Otherwise like `advance`."""
         fields = {"to_ms": to_ms, "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/set", fields, timeout=timeout, on_progress=on_progress)
 
     def freeze(self) -> JsonObject:
-        """Stop the clock, which then moves only on request. Returns its state, as `get` does."""
+        """Stop the clock, so that it moves only on request. Returns its state, as `get` does."""
         return self._admin.call("POST", "/v1/clock/freeze")
 
     def resume(self) -> JsonObject:
-        """Resume the clock at the speed of real time. Returns its state, as `get` does."""
+        """Let the clock run again, at the speed of real time. Returns its state, as `get` does."""
         return self._admin.call("POST", "/v1/clock/resume")
 
 
@@ -333,7 +336,7 @@ def _lost(method: str, path: str, url: str, error: Exception, *, has_answered: b
 
 
 def _request(route: str, given: Fields) -> tuple[str, str, JsonObject]:
-    """Return the method, the path and the fields of a call."""
+    """Return the HTTP method, the path and the fields with which to call a route."""
     method, _, path = route.partition(" ")
     fields: JsonObject = {}
     for name, value in given.items():
@@ -357,12 +360,12 @@ def _query_texts(query: Mapping[str, Any]) -> JsonObject:
 
 
 def path_step(name: str) -> str:
-    """Quote a name as one step of a path."""
+    """Quote a name for use as one segment of a path."""
     return quote(name, safe="")
 
 
 def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, None]:
-    """Yield the records of a search, and all lines with a `kind`. Raises AdminError if the search is incomplete."""
+    """Yield the lines of a response that have an `offset` or a `kind`. Raises AdminError if the response is incomplete."""
     for line in lines:
         if "error" in line:
             raise AdminError(line["error"], code=line["code"])
@@ -379,7 +382,7 @@ def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, N
 
 
 def _connection(http_url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    """Return an unopened connection to a URL. Without `tls`, https trusts the system's CAs, or those of SSL_CERT_FILE."""
+    """Return an unopened connection to a URL. If `tls` is None, https trusts the system's CAs, or those in SSL_CERT_FILE."""
     url = urlsplit(http_url)
     assert url.hostname is not None
     if url.scheme == "https":
@@ -388,7 +391,7 @@ def _connection(http_url: str, timeout_s: float, tls: ssl.SSLContext | None) -> 
 
 
 def _url_of(text: str) -> str:
-    """Return the URL of an HTTP port, without a path. Raises AdminError."""
+    """Strip the path from the URL of an HTTP port. Raises AdminError if the URL is not valid."""
     url = urlsplit(text)
     _split_address(url.netloc)
     return f"{url.scheme}://{url.netloc}"
@@ -404,7 +407,7 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
 
 
 def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: ssl.SSLContext | None) -> str:
-    """Query the listed brokers in turn for their HTTP address. Raises AdminError."""
+    """Query the listed brokers, in order until one answers, for the URL of the HTTP port. Raises AdminError."""
     failures = []
     for address in bootstrap.split(","):
         host, port = _split_address(address)
@@ -436,7 +439,7 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
 def _http_address_for(
     login: Login | None, tls: ssl.SSLContext | None, host: str, port: int, timeout_s: float
 ) -> str | None:
-    """Query the HTTP address, as `_http_address`, through a listener with SASL or TLS. Raises OSError on failure."""
+    """Like `_http_address`, but through a listener with SASL or TLS. Raises OSError, or AdminError if the broker refuses."""
     from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
 
     try:
@@ -460,9 +463,9 @@ def _http_address_for(
     return value
 
 
-_NO_ADDRESS = f"a Kafka broker answers, but it shows no {HTTP_ADDRESS_CONFIG}, so it is not a Diamant"
-_ONLY_DIAMANT = f"{_NO_ADDRESS}: this works with a Diamant only"
-_OR_NOT_ALLOWED = f"{_NO_ADDRESS}, or this user lacks DESCRIBE_CONFIGS on the cluster: this works with a Diamant only"
+_NO_ADDRESS = f"a Kafka broker answers, but it reports no {HTTP_ADDRESS_CONFIG}, so it is not a Diamant broker"
+_ONLY_DIAMANT = f"{_NO_ADDRESS}: this works only with Diamant"
+_OR_NOT_ALLOWED = f"{_NO_ADDRESS}, or this user lacks DESCRIBE_CONFIGS on the cluster: this works only with Diamant"
 
 
 def _split_address(address: str) -> tuple[str, int]:
@@ -473,12 +476,12 @@ def _split_address(address: str) -> tuple[str, int]:
 
 
 def _http_address(connection: socket.socket) -> str | None:
-    """Return the broker's `diamant.http.address`. An empty host in it means the host of this connection."""
+    """Return the broker's `diamant.http.address`. If its host is empty, the HTTP port is on the host of this connection."""
     body = _ask(connection, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))
     end = len(body)
     brokers, _ = read_array_length(body, 0, end)
     if brokers < 1:
-        raise ValueError("the answer to Metadata names no broker")
+        raise ValueError("the response to Metadata lists no brokers")
     (node_id,) = struct.unpack_from(">i", body, 4)
     names = struct.pack(">i", 1) + encode_string(HTTP_ADDRESS_CONFIG)
     resource = struct.pack(">b", _BROKER_RESOURCE) + encode_string(str(node_id)) + names
@@ -508,7 +511,7 @@ def _ask(connection: socket.socket, api_key: int, version: int, body: bytes) -> 
     connection.sendall(struct.pack(">i", len(request)) + request)
     head = _receive(connection, 4)
     if head == b"HTTP":
-        raise ValueError("it answers HTTP: give the address of the Kafka listener, which leads to the HTTP port")
+        raise ValueError("it answers HTTP: give the address of the Kafka listener, or http://host:port")
     (size,) = struct.unpack(">i", head)
     if not 4 <= size <= MAX_FRAME_BYTES:
         raise ValueError(f"a response of {size} bytes: it does not speak Kafka's protocol, or requires TLS")
@@ -526,24 +529,24 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: bytes) -> JsonObject:
-    """Return the JSON object of a response. Raises AdminError for a refusal."""
+    """Return the JSON object in a response. Raises AdminError if the broker refused the request, or sent something else."""
     try:
         answer = json.loads(raw)
     except ValueError:
         raise AdminError(
-            f"{method} {path}: the answer ({response.status}) is not JSON", status=response.status
+            f"{method} {path}: the response ({response.status}) is not JSON", status=response.status
         ) from None
     if response.status >= 400:
         message = answer.get("error", response.reason) if isinstance(answer, dict) else response.reason
         code = answer.get("code", "failed") if isinstance(answer, dict) else "failed"
         raise AdminError(str(message), status=response.status, code=str(code))
     if not isinstance(answer, dict):
-        raise AdminError(f"{method} {path}: the answer is not a JSON object", status=response.status)
+        raise AdminError(f"{method} {path}: the response is not a JSON object", status=response.status)
     return answer
 
 
 def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the lines of a response. Raises IncompleteRead if it is truncated, which readline() does not report."""
+    """Yield the lines of a response. Unlike readline(), raises IncompleteRead if the response is truncated."""
     rest = b""
     while data := response.read1(64 * 1024):
         *lines, rest = (rest + data).split(b"\n")

@@ -1,11 +1,11 @@
-"""The configuration of a client for a secured broker, in the form of each client library.
+"""The configuration with which a client connects to a secured broker, in the form that each client library expects.
 
 config = broker.client_config("alice")
 Producer(config.confluent())                      # confluent-kafka, librdkafka, node-rdkafka
 AIOKafkaProducer(**config.aiokafka())
 KafkaProducer(**config.kafka_python())
 path.write_text(config.java())                    # a properties file: the Java client, Kafka's own tools
-config.check()                                    # logs in once; ClientRefused if the broker refuses the client
+config.check()                                    # logs in once, and raises ClientRefused if the broker refuses the client
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diamant.storage.input_file import read_input
 PLAINTEXT = "PLAINTEXT"
 CHECK_TIMEOUT_S = 30.0
 MAX_CA_BYTES = 4 * 1024 * 1024
-"""The largest file with certificates."""
+"""The maximum size of a file with certificates."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -31,12 +31,12 @@ _LOGIN_MODULES = {
 
 
 class ClientRefused(Exception):
-    """The broker refused a client. The text includes the broker's own message, if any."""
+    """The broker refused a client. The message includes the broker's own message, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """A client's bootstrap servers, its identity, and the certificates it trusts. Fields that do not apply are None."""
+    """A client's bootstrap servers, its identity, and the certificates that it trusts. Fields that do not apply are None."""
 
     bootstrap_servers: str
     security_protocol: str = PLAINTEXT
@@ -44,13 +44,13 @@ class ClientConfig:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: str | None = None
-    """The certificates that the client trusts, in PEM, for listeners with TLS."""
+    """For listeners with TLS: the certificates that the client trusts, in PEM."""
     certificate: str | None = None
     key: str | None = field(default=None, repr=False)
-    """The client's key and certificate, in PEM, for listeners with client authentication."""
+    """For listeners that require client certificates: the client's `certificate` and its `key`, in PEM."""
 
     def confluent(self) -> dict[str, str]:
-        """Return the configuration for confluent-kafka and other clients on librdkafka."""
+        """Return the configuration for confluent-kafka and other clients based on librdkafka."""
         return _without_none(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -130,7 +130,7 @@ def _without_none(values: dict[str, str | None]) -> dict[str, str]:
 
 
 def _quoted(value: str) -> str:
-    """Quote an option's value for a JAAS text."""
+    """Quote the value of an option in a JAAS configuration."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -143,8 +143,10 @@ def _property(value: str) -> str:
 
 
 def client_context(ca: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts `ca`, or by default the system's CAs, and presents `certificate` if given. Raises ValueError,
-    ssl.SSLError for invalid PEM. Like Java's clients, and Python before 3.13, it accepts certificates without key identifiers.
+    """Return a context that trusts `ca` (None: the system's CAs), and presents `certificate` if it is given.
+
+    Like Java's clients, and Python before 3.13, it accepts certificates without key identifiers. Raises ValueError or
+    ssl.SSLError if the PEM is not valid.
     """
     if ca == "":
         raise ValueError("no certificate")  # with "", the ssl module would trust the system's CAs
@@ -156,7 +158,7 @@ def client_context(ca: str | None, certificate: str | None = None, key: str | No
 
 
 def trusting(path: str | None) -> ssl.SSLContext:
-    """Return a context that trusts the CA in a PEM file, or the system's CAs. Raises BadArgument for an unusable file."""
+    """Return a context that trusts the CA in a PEM file (None: the system's CAs). Raises BadArgument if the file is unusable."""
     try:
         return client_context(None if path is None else read_input(path, MAX_CA_BYTES).decode())
     except OSError as error:
@@ -169,7 +171,7 @@ def trusting(path: str | None) -> ssl.SSLContext:
 def load_pem(context: ssl.SSLContext, pem: bytes, password: Callable[[], str] | None = None) -> None:
     """Load the first certificate in `pem`, and its key, into a context. Raises ssl.SSLError if that fails.
 
-    The `ssl` module reads keys only from files, so the key is in a file in memory, invisible to other processes.
+    The `ssl` module reads keys only from files. So the key is written to a file in memory that other processes cannot see.
     """
     file = os.memfd_create("diamant-tls-key")
     try:

@@ -1,7 +1,7 @@
-"""A client's properties file, as `--command-config` of Kafka's own tools takes it, with Kafka's names.
+"""Client properties files with Kafka's names, like those for `--command-config` of Kafka's own tools.
 
-Supports PLAIN, SCRAM and OAUTHBEARER (with the token in a file), and TLS with stores in PEM. An unsupported property is refused
-by name, so that no client connects otherwise than its file says.
+Supports PLAIN, SCRAM, OAUTHBEARER with the token in a file, and TLS with PEM stores. Any other property is refused by name,
+so that no client silently ignores a setting of its file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STORES = {
     "truststore": ("ssl.truststore.certificates",),
     "keystore": ("ssl.keystore.certificate.chain", "ssl.keystore.key"),
 }
-"""The properties that hold a store's PEM in place of its file."""
+"""For each store, the properties that can hold its PEM instead of naming a file."""
 _SSL_NAMES = {
     *(f"ssl.{store}.{name}" for store in _STORES for name in ("type", "location")),
     *(name for names in _STORES.values() for name in names),
@@ -49,7 +49,7 @@ _NAMES = {"bootstrap.servers", "security.protocol", *_SSL_NAMES, *_SASL_NAMES}
 
 
 class ClientProperties(NamedTuple):
-    """How to connect. A field is None if the file does not set it."""
+    """How to connect, as read from a file. A field is None if the file does not set it."""
 
     bootstrap: str | None
     login: Login | None
@@ -57,7 +57,7 @@ class ClientProperties(NamedTuple):
 
 
 def read_client_properties(path: str) -> ClientProperties:
-    """Read a properties file. Raises BadArgument for what is not supported, OSError if the file cannot be read."""
+    """Read a properties file. Raises BadArgument if a setting is not supported or not valid, OSError if a file cannot be read."""
     found = parse_properties(_text(path))
     protocol = found.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
@@ -76,7 +76,10 @@ def read_client_properties(path: str) -> ClientProperties:
 
 
 def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return address, login and TLS by a file. A `bootstrap` other than the default overrides the file's. Raises BadArgument."""
+    """Return the address, login and TLS context that a properties file sets. Raises BadArgument.
+
+    The address is `bootstrap` if that is not the default, or if the file sets none.
+    """
     try:
         found = read_client_properties(path)
     except BadArgument as error:
@@ -87,7 +90,7 @@ def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLCon
 
 
 def _check_kinds(path: str, found: dict[str, str], protocol: str) -> None:
-    """Refuse other mechanisms, and stores that are not PEM, before the properties that only they have are refused."""
+    """Refuse unsupported mechanisms and stores first, so that the error names them, and not merely one of their properties."""
     mechanism = found.get("sasl.mechanism", "GSSAPI, the default")
     if protocol.startswith("SASL_") and mechanism not in (*PREFERRED, OAUTHBEARER):
         raise BadArgument(f"{path}: sasl.mechanism={mechanism}: expected one of {', '.join((*PREFERRED, OAUTHBEARER))}")
@@ -115,7 +118,7 @@ def _login(path: str, found: dict[str, str]) -> Login:
         if not url.startswith("file:") or handler.rpartition(".")[2] != _TOKEN_HANDLER:
             raise BadArgument(
                 f"{path}: sasl.oauthbearer.token.endpoint.url: expected file:/path of a file with the token, "
-                f"and no other handler than {_TOKEN_HANDLER}"
+                f"and no handler other than {_TOKEN_HANDLER}"
             )
         return Login("", _text(re.sub(r"^file:(//)?", "", url)).strip(), OAUTHBEARER)
     match = _JAAS.fullmatch(found.get("sasl.jaas.config", ""))

@@ -1,7 +1,7 @@
-"""Reads a topic of any Kafka cluster from given offsets, batch by batch, without aborted transactions.
+"""Reads a topic of any Kafka cluster from given offsets, batch by batch. It can skip uncommitted transactions.
 
-Memory holds one fetch of at most `MAX_FETCH_BYTES`, or one larger batch, which brokers send whole; one batch is decompressed at
-a time.
+Memory holds a single fetch response: at most `MAX_FETCH_BYTES`, or one batch if that is larger, since brokers send batches whole.
+Batches are decompressed one at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class ReadRecord(NamedTuple):
 
 
 class TopicReader:
-    """A reader of partitions of a topic. `offsets` has the next offset of each partition, and advances with each record."""
+    """A reader of partitions of a topic. `offsets` maps each partition to its next offset, and advances with each record.
+
+    `committed`: read only committed transactions, like read_committed.
+    """
 
     def __init__(self, client: KafkaClient, topic: str, offsets: Mapping[int, int], *, committed: bool) -> None:
         self._client = client
@@ -49,9 +52,9 @@ class TopicReader:
     def records(
         self, ends: Mapping[int, int] | None = None, *, idle: Callable[[], object] = lambda: None
     ) -> Iterator[ReadRecord]:
-        """Yield records as they arrive, forever or up to `ends` (the offset after the last one, by partition).
+        """Yield records as they arrive, forever or up to `ends` (for each partition, the offset after the last record to read).
 
-        `idle` is called before each request, to flush output before waiting for the broker.
+        `idle` is called before each request, so that the caller can flush its output before the wait for the broker.
         """
         while left := self._left(ends):
             idle()
@@ -61,7 +64,7 @@ class TopicReader:
                 wanted = [one for one in led if one in left]
                 if not wanted:
                     continue
-                # With several leaders, the fetch from each may wait only briefly.
+                # The leaders are asked one after the other, so each may delay its answer only briefly.
                 wait_ms = WAIT_MS // len(self._leaders)
                 try:
                     answer = self._fetch(leader, wanted, wait_ms)
@@ -147,7 +150,7 @@ class TopicReader:
             self.offsets[number] = max(self.offsets[number], header.next_offset)
 
     def _is_shown(self, data: bytes, position: int, header: BatchHeader, aborting: set[int]) -> bool:
-        """Return whether a batch has records to show. At an abort marker, remove its producer from `aborting`."""
+        """Return whether a batch has records for the caller. At an abort marker, remove its producer from `aborting`."""
         if header.is_control:
             if any(parse_control_type(record.key) == ABORT for record in iter_records(data, position)):
                 aborting.discard(header.producer_id)

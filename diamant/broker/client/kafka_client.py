@@ -1,7 +1,7 @@
 """A small synchronous client of any Kafka cluster: metadata, requests to the right broker, retries.
 
-Keeps one connection per broker, and one for requests to any broker. An error code from a broker becomes a `KafkaRefusal`, a
-failed connection a `ConnectionFailed`.
+The client keeps one connection per broker, and one for requests that any broker can answer. It raises `KafkaRefusal` if a broker
+returns an error code, and `ConnectionFailed` if a connection fails.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from diamant.broker.client.login import Login
 
 Place: TypeAlias = tuple[str, int]
-"""A topic, and the number of one of its partitions."""
+"""A partition: (topic, partition number)."""
 
 NO_LEADER = -1
 EARLIEST, LATEST = -2, -1
-"""The timestamps for which ListOffsets returns the first offset and the end."""
+"""The timestamps with which ListOffsets returns a partition's first offset and its end offset."""
 RETRY_S = 0.1
 RETRIED = {
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -43,13 +43,13 @@ RETRIED = {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.OFFSET_NOT_AVAILABLE,
 }
-"""Transient errors, usually resolved by new metadata."""
+"""Transient errors. Usually, a retry with refreshed metadata succeeds."""
 
 
 class KafkaRefusal(Exception):
-    """An error code from a broker. The text has the code's name, its subject, and the broker's own message, if any.
+    """A broker returned an error code. The message has the code's name, what was refused, and the broker's own message, if any.
 
-    `sentence`: the whole text, for errors with the same text everywhere in Diamant.
+    `sentence` replaces the whole message, for errors that are worded alike everywhere in Diamant.
     """
 
     def __init__(self, what: str, code: int, message: str | None = None, sentence: str | None = None) -> None:
@@ -58,7 +58,7 @@ class KafkaRefusal(Exception):
         super().__init__(sentence or (f"{what}: {message} ({name})" if message else f"{what}: {name}"))
 
     def with_hint(self, hint: str) -> KafkaRefusal:
-        """Return the same error with a further sentence."""
+        """Return the same error with a sentence added to its message."""
         return KafkaRefusal("", self.code, sentence=f"{self}. {hint}")
 
 
@@ -69,7 +69,7 @@ def topic_refusal(name: str, code: int, message: str | None = None) -> KafkaRefu
 
 
 class LedPartition(NamedTuple):
-    """A partition and its brokers. `leader` is -1 without a leader."""
+    """A partition and its brokers. `leader` is -1 if the partition has none."""
 
     number: int
     leader: int
@@ -79,7 +79,7 @@ class LedPartition(NamedTuple):
 
 
 class LedTopic(NamedTuple):
-    """A topic of the cluster, with its partitions in order."""
+    """A topic of the cluster, with its partitions in ascending order."""
 
     name: str
     is_internal: bool
@@ -87,8 +87,8 @@ class LedTopic(NamedTuple):
 
 
 class KafkaClient:
-    """A client of one cluster. `bootstrap`: addresses, tried in order. `timeout_s` bounds each request with all its retries.
-    `login` is for clusters with SASL, `tls` for those with TLS.
+    """A client of one cluster. `bootstrap`: comma-separated addresses, tried in order. `timeout_s` bounds each request, including
+    its retries. `login` is for clusters with SASL, `tls` for clusters with TLS.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class KafkaClient:
         self.close()
 
     def any_broker(self) -> KafkaConnection:
-        """Return a connection to one of the bootstrap addresses, or to a broker seen since."""
+        """Return the connection for requests to any broker. To open it, tries the bootstrap addresses, then other known brokers."""
         if self._any is None or self._any.is_closed:
             failures: list[ConnectionFailed] = []
             for host, port in dict.fromkeys((*self._bootstrap(), *self._addresses.values())):
@@ -133,7 +133,7 @@ class KafkaClient:
         return self._any
 
     def ask_any(self, api_key: int, fields: Fields) -> Fields:
-        """Return the response of any broker. If the connected broker has gone away, try another."""
+        """Send a request to any broker, and return the response. If the connection fails, try once more on a new one."""
         try:
             return self.any_broker().ask(api_key, fields, timeout_s=self.timeout_s)
         except ConnectionFailed:
@@ -180,7 +180,7 @@ class KafkaClient:
             connection.close()
 
     def topics(self, names: Sequence[str] | None = None) -> list[LedTopic]:
-        """Return all topics, or those with the given names, sorted. Raises KafkaRefusal for a missing one."""
+        """Return all topics, or those with the given names, sorted by name. Raises KafkaRefusal if one is missing."""
         asked = None if names is None else [{"name": name} for name in names]
         answer = self.ask_any(METADATA, {"topics": asked, "allow_auto_topic_creation": False})
         self.note_brokers(answer)
@@ -197,12 +197,14 @@ class KafkaClient:
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
-        """Return the partitions of a topic by the id of their leader, as `leaders_of` does."""
+        """Like `leaders_of`, but for the given partitions of one topic: {leader ID: partition numbers}."""
         found = self.leaders_of((topic, number) for number in numbers)
         return {leader: [number for _, number in led] for leader, led in found.items()}
 
     def leaders_of(self, places: Iterable[Place]) -> dict[int, list[Place]]:
-        """Return the partitions by the id of their leader. Waits up to the timeout until each has a leader."""
+        """Return the partitions, grouped by the ID of their leader. Waits until each has a leader; raises KafkaRefusal if the
+        timeout passes.
+        """
         wanted = set(places)
         deadline = time.monotonic() + self.timeout_s
         while wanted:
@@ -222,20 +224,21 @@ class KafkaClient:
         return {}
 
     def pause(self, deadline: float, what: str, code: int) -> None:
-        """Wait before a retry. Raises KafkaRefusal if the error is permanent, or after the deadline."""
+        """Wait before a retry. Raises KafkaRefusal if the error is permanent, or if the deadline has passed."""
         if code not in RETRIED or time.monotonic() > deadline:
             raise KafkaRefusal(what, code)
         time.sleep(RETRY_S)
 
     def offsets(self, topic: str, numbers: Iterable[int], timestamp: int, *, committed: bool = False) -> dict[int, int]:
-        """Return an offset for each of a topic's partitions, as `offsets_of` does."""
+        """Like `offsets_of`, but for the given partitions of one topic: {partition number: offset}."""
         found = self.offsets_of(((topic, number) for number in numbers), timestamp, committed=committed)
         return {number: offset for (_, number), offset in found.items()}
 
     def offsets_of(self, places: Iterable[Place], timestamp: int, *, committed: bool = False) -> dict[Place, int]:
-        """Return an offset for each partition: EARLIEST, LATEST, or the first record at or after a time (ms), -1 if none.
+        """Return one offset for each partition: for EARLIEST the first, for LATEST the end, for a time in ms the offset of the
+        first record with that timestamp or a later one, or -1 if there is no such record.
 
-        `committed`: LATEST is the last stable offset, as for read_committed.
+        `committed`: LATEST returns the last stable offset, as for read_committed.
         """
         left, found = set(places), {}
         deadline = time.monotonic() + self.timeout_s

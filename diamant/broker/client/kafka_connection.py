@@ -3,8 +3,8 @@
     with KafkaConnection("127.0.0.1", 9092, timeout_s=10) as connection:
         answer = connection.ask(METADATA, {"topics": None})
 
-Requests and responses are fields as in `protocol/wire/schemas.py`. Synchronous, in one thread; `send` and `arriving` keep several
-requests in flight. A response has at most `MAX_ANSWER_BYTES`.
+Requests and responses are dicts with the fields in `protocol/wire/schemas.py`. The connection is synchronous and belongs to one
+thread; with `send` and `arriving`, several requests can be in flight. A response has at most `MAX_ANSWER_BYTES`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ if TYPE_CHECKING:
 Fields: TypeAlias = Mapping[str, Any]
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""More than any expected response: a fetch requests a few MiB, but returns a whole batch, which may be larger."""
+"""More than any expected response. A fetch requests a few MiB, but its response has at least one whole batch, however large."""
 GATHERED_BYTES = 256 * 1024
-"""About the size that a broker sends ahead of what is acknowledged."""
+"""Roughly the number of bytes that a broker sends before it waits for an acknowledgement."""
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CLIENT_ID = "diamant-cli"
 
 
 class ConnectionFailed(Exception):
-    """No broker answers at the address, or it does not speak Kafka's protocol. The text has the address.
+    """A connection could not be opened or used: there is no broker at the address, it does not speak Kafka's protocol, it refused
+    the login, or the connection broke. The message names the address.
 
-    `code` is one of `operation_errors.KINDS`: `unauthorized` if the broker refuses the login.
+    `code` is one of `operation_errors.KINDS`, for example `unauthorized` if the broker refused the login.
     """
 
     def __init__(self, text: str, code: str = "no-answer") -> None:
@@ -55,7 +56,7 @@ class ConnectionFailed(Exception):
 
 
 class KafkaConnection:
-    """A connection, opened by the constructor. ConnectionFailed from any method leaves it unusable."""
+    """A connection, opened by the constructor. Do not use it after a request has raised ConnectionFailed."""
 
     def __init__(
         self, host: str, port: int, *, timeout_s: float, login: Login | None = None, tls: ssl.SSLContext | None = None
@@ -78,7 +79,7 @@ class KafkaConnection:
             raise self._failed(error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._gathered = 1
-        # With TLS, not every byte that arrives belongs to a response.
+        # With TLS, the kernel cannot count a response's bytes: it sees only encrypted records.
         self._can_gather = self._tls is None and sys.platform == "linux"
         try:
             answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
@@ -148,22 +149,24 @@ class KafkaConnection:
         return api_key in self._ranges
 
     def version(self, api_key: int, most: int | None = None) -> int:
-        """Return the highest version common to both sides, at most `most`. Raises ConnectionFailed if there is none."""
+        """Return the highest version, up to `most`, that both sides support. Raises ConnectionFailed if there is none."""
         ours, theirs = SERVED[api_key], self._ranges.get(api_key)
         highest = ours.max if most is None else min(most, ours.max)
         if theirs is None or min(highest, theirs.max) < max(ours.min, theirs.min):
-            raise ConnectionFailed(f"{self.address} offers no {API_NAMES[api_key]} of versions {ours.min} to {highest}")
+            raise ConnectionFailed(
+                f"{self.address} supports no version of {API_NAMES[api_key]} from {ours.min} to {highest}"
+            )
         return min(highest, theirs.max)
 
     def ask(self, api_key: int, fields: Fields, *, most: int | None = None, timeout_s: float | None = None) -> Fields:
         """Send a request in the highest version up to `most`, and return the fields of its response.
 
-        `timeout_s`: the longest silence of the broker. None: the connection's timeout.
+        `timeout_s`: how long to wait while the broker sends nothing. None: the timeout of the previous request.
         """
         return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
 
     def send(self, api_key: int, version: int, fields: Fields) -> None:
-        """Send a request without waiting. Its response (see `arriving`) comes after the responses to earlier requests."""
+        """Send a request without waiting. Its response, read with `arriving`, follows the responses to earlier requests."""
         self._sent_id += 1
         header = struct.pack(">hhi", api_key, version, self._sent_id) + encode_string(CLIENT_ID)
         if request_header_version(api_key, version) == 2:
@@ -179,10 +182,10 @@ class KafkaConnection:
     def arriving(
         self, api_key: int, version: int, memory: memoryview, piece_bytes: int
     ) -> Iterator[tuple[memoryview, bool]]:
-        """Yield the part of the next response's body that has arrived, without header, and whether the body is complete.
+        """Receive the next response. Yields (the body received so far, whether it is complete) after every `piece_bytes` or more.
 
-        Yields after every `piece_bytes`, or more. The body is in `memory` if it fits there, else in memory of its own. A caller
-        that stops before the end has to close the connection.
+        The body has no header. It is received into `memory` if it fits, else into a new buffer. A caller that stops before the
+        body is complete must close the connection.
         """
         try:
             head = memoryview(bytearray(4))
@@ -213,7 +216,7 @@ class KafkaConnection:
             self.send(api_key, version, fields)
             ((answer, _),) = self.arriving(api_key, version, memoryview(b""), MAX_ANSWER_BYTES)
         except BaseException:
-            # The response may still arrive, and must not be taken for that of the next request.
+            # The response may still arrive. The next request must not mistake it for its own.
             self.close()
             raise
         try:
@@ -233,7 +236,7 @@ class KafkaConnection:
         return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
 
     def _receive(self, target: memoryview, at: int, end: int) -> int:
-        """Fill `target` from `at` to `end` or beyond; return the end of the received bytes."""
+        """Receive into `target` from position `at` on, at least up to `end`. Returns the position after the received bytes."""
         while at < end:
             if self._can_gather:
                 self._gather(end - at)
@@ -246,9 +249,9 @@ class KafkaConnection:
         return at
 
     def _gather(self, size: int) -> None:
-        """Have the kernel collect up to `size` bytes before it wakes this thread, which takes fewer calls.
+        """Let the kernel collect up to `size` bytes before it wakes this thread, so that fewer reads are needed.
 
-        The kernel also acknowledges the bytes before this thread reads them, so that the broker keeps sending.
+        In addition, the kernel acknowledges the bytes before this thread reads them, so the broker keeps sending.
         """
         least = min(size, GATHERED_BYTES) if size >= GATHERED_BYTES // 4 else 1
         if least != self._gathered:

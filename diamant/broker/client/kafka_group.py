@@ -1,6 +1,6 @@
-"""Consumer groups of any Kafka cluster: their list, members and committed offsets, and commits without being a member.
+"""Groups of any Kafka cluster: lists, describes and deletes them, and reads and commits offsets without being a member.
 
-Requests for a group go to its coordinator, which is looked up again if it moves.
+Requests for a group go to its coordinator. If the coordinator moves, it is looked up again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LAST_VERSION_WITH_NAMES = 9
 """Later versions of OffsetCommit and OffsetFetch name topics by id."""
 GROUP_KEY = 0
 NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "retention_time_ms": -1}
-"""The fields of a commit without a member, accepted while the group is empty."""
+"""Fields of OffsetCommit for a caller that is not a member. The coordinator accepts such a commit while the group is empty."""
 
 
 class ListedGroup(NamedTuple):
-    """A group of the cluster. Fields that an older broker does not send are empty."""
+    """A group of the cluster. Fields that the broker is too old to send are empty."""
 
     name: str
     group_type: str
@@ -37,7 +37,7 @@ class ListedGroup(NamedTuple):
 
 
 class MemberOfGroup(NamedTuple):
-    """A member, and the partitions that it owns, by topic; no partitions if it is not a consumer."""
+    """A member, and the partitions that it owns, by topic. A member that is not a consumer owns none."""
 
     member_id: str
     instance_id: str | None
@@ -59,7 +59,7 @@ class DescribedGroup(NamedTuple):
 
 
 class SharePlace(NamedTuple):
-    """The progress of a share group in a partition. None: no member has fetched from it, or the broker is too old to know."""
+    """A share group's progress in a partition. None: no member has fetched from it yet, or the broker is too old to report it."""
 
     start_offset: int | None
     lag: int | None
@@ -89,7 +89,7 @@ class KafkaGroup:
         self._coordinator: int | None = None
 
     def describe(self) -> DescribedGroup | None:
-        """Return the coordinator's description of the group; None if it does not exist."""
+        """Return the group as its coordinator describes it; None if the group does not exist."""
         return (
             self._describe_by(CONSUMER_GROUP_DESCRIBE, "consumer", PROTOCOL_TYPE)
             or self._describe_classic()
@@ -97,7 +97,7 @@ class KafkaGroup:
         )
 
     def check_inactive(self) -> None:
-        """Raise KafkaRefusal for a share group, and while the group has members, because then only they may commit."""
+        """Raise KafkaRefusal if the group is a share group, or if it is active, since then only its members may commit."""
         group = self.describe()
         if group is not None and group.group_type == SHARE:
             advice = "it is a share group, without committed offsets: `kafka-share-groups.sh --reset-offsets` moves its start"
@@ -110,7 +110,7 @@ class KafkaGroup:
             )
 
     def committed(self, *, stable: bool = False) -> dict[Place, int]:
-        """Return the committed offsets. `stable`: wait for open transactions with pending commits."""
+        """Return the committed offsets. `stable`: wait until transactions with pending offset commits have ended."""
         asked = {"group_id": self.name, "topics": None}
         fields = {**asked, "groups": [{**asked, "member_id": None, "member_epoch": -1}], "require_stable": stable}
         answer = self._ask(OFFSET_FETCH, fields, _offset_codes, most=LAST_VERSION_WITH_NAMES)
@@ -123,7 +123,7 @@ class KafkaGroup:
         }
 
     def share_places(self) -> dict[Place, SharePlace]:
-        """Return the start offset and the lag of a share group in each partition that it has read."""
+        """Return a share group's start offset and lag in each partition that it has read."""
         asked = {"groups": [{"group_id": self.name, "topics": None}]}
         (found,) = self._ask(DESCRIBE_SHARE_GROUP_OFFSETS, asked, _group_codes)["groups"]
         self._check([found["error_code"]])
@@ -156,7 +156,7 @@ class KafkaGroup:
         return KafkaRefusal(f"group {self.name!r}", code, message, sentence)
 
     def _describe_by(self, api_key: int, kind: str, protocol_type: str) -> DescribedGroup | None:
-        """Return the group if it is of the type that this API describes, else None."""
+        """Return the group if it has the type that this API describes, else None."""
         if not self._client.broker(self._coordinated(self._deadline())).offers(api_key):
             return None
         asked = {"group_ids": [self.name], "include_authorized_operations": False}
@@ -177,7 +177,7 @@ class KafkaGroup:
     def _describe_classic(self) -> DescribedGroup | None:
         asked = {"groups": [self.name], "include_authorized_operations": False}
         found = self._ask(DESCRIBE_GROUPS, asked, _group_codes)["groups"][0]
-        # Before version 6, a missing group is described as dead.
+        # Before version 6, a broker describes a missing group as dead.
         if found["error_code"] == ErrorCode.GROUP_ID_NOT_FOUND or found["group_state"] == "Dead":
             return None
         self._check([found["error_code"]])
@@ -205,7 +205,7 @@ class KafkaGroup:
     def _ask(
         self, api_key: int, fields: Fields, codes: Callable[[Fields], list[int]], most: int | None = None
     ) -> Fields:
-        """Send a request to the coordinator until none of the response's `codes` is transient."""
+        """Send a request to the coordinator, and retry until none of the response's `codes` is a transient error."""
         deadline = self._deadline()
         while True:
             answer = self._client.broker(self._coordinated(deadline)).ask(api_key, fields, most=most)
@@ -220,7 +220,7 @@ class KafkaGroup:
         while self._coordinator is None:
             fields = {"key": self.name, "key_type": GROUP_KEY, "coordinator_keys": [self.name]}
             answer = self._client.any_broker().ask(FIND_COORDINATOR, fields)
-            # From version 4 on, the response is a list.
+            # From version 4 on, the response has a list of coordinators.
             found = answer.get("coordinators", [answer])[0]
             if found["error_code"]:
                 self._client.pause(deadline, f"the coordinator of group {self.name!r}", found["error_code"])
@@ -263,5 +263,5 @@ def _assigned(assignment: bytes) -> Mapping[str, Sequence[int]]:
     try:
         return parse_assignment(assignment).partitions
     except ProtocolError:
-        # A member without an assignment yet, or one that is not a consumer.
+        # The member has no assignment yet, or it is not a consumer.
         return {}

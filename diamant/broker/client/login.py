@@ -1,6 +1,6 @@
 """SASL logins with a user and a password, or with a token, for `KafkaConnection`.
 
-The strongest mechanism is tried first: SCRAM-SHA-512, SCRAM-SHA-256, and PLAIN only if the broker offers no SCRAM.
+Tries the strongest mechanism first: SCRAM-SHA-512, then SCRAM-SHA-256, and PLAIN only if the broker offers neither.
 
 Source: RFC 5802. The broker's side is `security/sasl/scram.py`.
 """
@@ -20,10 +20,10 @@ HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 """The hash of each SCRAM mechanism."""
 PREFERRED = (*HASHES, "PLAIN")
 OAUTHBEARER = "OAUTHBEARER"
-"""A login with a token as the password (RFC 7628). Used only if requested."""
+"""The mechanism for a login with a token as the password (RFC 7628). Used only if requested."""
 MAX_PASSWORD_BYTES = 4096
 MAX_ITERATIONS = 1_000_000
-"""A broker that requires more iterations is refused, because it would keep the client computing."""
+"""The maximum number of SCRAM iterations. A broker that demands more is refused, as it could keep the client busy for long."""
 
 
 class LoginFailed(Exception):
@@ -36,11 +36,13 @@ class Login(NamedTuple):
     user: str
     password: str
     mechanism: str | None = None
-    """The mechanism. None: the strongest that the broker offers."""
+    """The mechanism to use. None: the strongest of `PREFERRED` that the broker offers."""
 
 
 def read_password(path: str) -> str:
-    """Read a password from a file, without its newline. Raises BadArgument unless it is one line of UTF-8, and OSError."""
+    """Read a password from a file, without the final newline. Raises BadArgument if the file is not one line of UTF-8, OSError
+    if it cannot be read.
+    """
     try:
         password = read_input(path, MAX_PASSWORD_BYTES).decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -51,10 +53,10 @@ def read_password(path: str) -> str:
 
 
 def read_login(text: str) -> Login:
-    """Parse `NAME:PASSWORD-FILE`. Raises BadArgument if it has another form, or the file cannot be read."""
+    """Parse `NAME:PASSWORD-FILE`, and read the file. Raises BadArgument if the form is wrong or the file is unusable."""
     user, colon, path = text.partition(":")
     if not (user and colon and path):
-        raise BadArgument(f"{text!r}: expected NAME:PASSWORD-FILE, the name without a colon")
+        raise BadArgument(f"{text!r}: expected NAME:PASSWORD-FILE, with no colon in the name")
     try:
         return Login(user, read_password(path))
     except OSError as error:
@@ -62,7 +64,7 @@ def read_login(text: str) -> Login:
 
 
 def best_of(offered: Collection[str]) -> str:
-    """Return the strongest of the mechanisms that a broker offers. Raises LoginFailed if none is known."""
+    """Return the strongest of the mechanisms that a broker offers. Raises LoginFailed if none of them is supported."""
     for mechanism in PREFERRED:
         if mechanism in offered:
             return mechanism
@@ -72,7 +74,9 @@ def best_of(offered: Collection[str]) -> str:
 
 
 def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
-    """Log in. `exchange` sends a token and returns the reply. Raises LoginFailed for a refusal or an impostor."""
+    """Log in. `exchange` sends a token and returns the reply. Raises LoginFailed if the broker refuses the login, or, with SCRAM,
+    cannot prove that it knows the password.
+    """
     if mechanism == OAUTHBEARER:
         if refusal := exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode()):
             raise LoginFailed(f"the broker refuses the token: {refusal.decode('utf-8', 'replace')}")
@@ -99,7 +103,7 @@ def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> 
 
 
 def _parameters(message: str, nonce: str) -> tuple[bytes, int, str]:
-    """Return salt, iterations and nonce from the broker's first message."""
+    """Return the salt, the iterations and the nonce in the broker's first SCRAM message. Raises LoginFailed."""
     fields = dict(part.partition("=")[::2] for part in message.split(","))
     iterations, both = fields.get("i", ""), fields.get("r", "")
     try:
@@ -108,5 +112,5 @@ def _parameters(message: str, nonce: str) -> tuple[bytes, int, str]:
         salt = b""
     is_number = iterations.isascii() and iterations.isdecimal() and len(iterations) <= 7
     if not (salt and is_number and 0 < int(iterations) <= MAX_ITERATIONS and both.startswith(nonce)):
-        raise LoginFailed("the broker's answer is not SCRAM's")
+        raise LoginFailed("the broker's answer is not a valid SCRAM message")
     return salt, int(iterations), both

@@ -1,7 +1,7 @@
 """Writes records to a topic of any Kafka cluster, in batches, with acks=all.
 
-At most `MAX_PENDING_BYTES` of keys and values are pending, plus one record. A batch is retried only after an error that means it
-was not written. So no record is written twice, although the producer is not idempotent.
+The buffer holds at most `MAX_PENDING_BYTES` of records, plus one record. A batch is retried only if an error shows that it was
+not written. So no record is written twice, although the producer is not idempotent.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MAYBE_WRITTEN = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFT
 
 
 class PendingRecord(NamedTuple):
-    """A record to write. `line` is its line number in the input, for errors."""
+    """A record to write. `line` is its line number in the input, for error messages."""
 
     line: int
     record: Record
 
 
 class Written(NamedTuple):
-    """The records written to a partition. Records of other producers may lie between them."""
+    """A summary of the records written to a partition. Records of other producers may lie between them."""
 
     records: int
     first_offset: int
@@ -41,8 +41,8 @@ class Written(NamedTuple):
 
 
 class TopicWriter:
-    """A writer that collects records of a topic. Keys choose partitions as in Kafka's producer. Records without a key go to
-    one partition per flush, in turn.
+    """A writer that buffers records for a topic. The key determines the partition, as in Kafka's producer. All records without a
+    key go to the same partition until the next flush, and to the next partition after it.
     """
 
     def __init__(self, client: KafkaClient, topic: str, *, codec: int) -> None:
@@ -55,7 +55,7 @@ class TopicWriter:
         self._pending: dict[int, list[PendingRecord]] = {}
         self._pending_bytes = 0
         self.written: dict[int, Written] = {}
-        """The written records, by partition."""
+        """A summary of the written records, by partition."""
 
     def add(self, line: int, record: Record, partition: int | None) -> None:
         """Add a record. Once enough bytes are pending, write all pending records."""
@@ -67,7 +67,7 @@ class TopicWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write all pending records. Raises KafkaRefusal, ConnectionFailed; the text has the line numbers."""
+        """Write all pending records. Raises KafkaRefusal or ConnectionFailed; the message names the lines of the input."""
         for partition, pending in self._pending.items():
             self._write(partition, pending)
         self._pending.clear()
