@@ -1,1 +1,1 @@
-"""Erasures and redactions: the queue of jobs, their steps, their certificates."""
+"""Erasures and redactions: the queue of jobs, their steps and their certificates."""

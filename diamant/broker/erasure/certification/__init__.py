@@ -1,1 +1,1 @@
-"""Evidence for certificates: scans and digests of the data directory, signing keys, stored certificates."""
+"""The evidence in certificates: scans and digests of the data directory, the signing key, and the stored certificates."""

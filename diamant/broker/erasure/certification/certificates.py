@@ -1,4 +1,4 @@
-"""The certificates of a broker: listing them, and checking whether one is still true."""
+"""The certificates of a broker: lists and returns them, and checks whether a certificate is still true."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KeptCertificate:
     certificate: JsonObject
     job_id: str
     state: str
-    """The state that the file name states."""
+    """The state in the file name."""
     path: str
     problem: str = ""
     """How the certificate differs from the one that the broker signed; "" if it does not, or if it was not checked."""
@@ -59,10 +59,10 @@ class Certificates:
         self._list = CertificateList()
 
     async def verify(self, request: VerifyRequest, progress: Progress) -> Verification:
-        """Check a certificate against the broker's present data. Raises BadArgument for anything but a certificate.
+        """Check a certificate against the broker's current data. Raises BadArgument if it is not a certificate.
 
-        Files and records are compared only for certificates signed with the broker's own key, since a forged certificate could
-        probe whether a file begins with certain bytes or a topic has a certain key.
+        Files and records are compared only if the certificate is signed with the broker's own key: with a forged one, a caller
+        could probe whether a file begins with certain bytes, or whether a topic has a certain key.
         """
         where = public_key = None
         values_of = partial(self._evidence.values, registry=request.registry)
@@ -94,7 +94,7 @@ class Certificates:
         return await self._verify(request.certificate, public_key, request.key, where, person, progress)
 
     async def certificate(self, request: CertificateRequest, _progress: Progress) -> Mapping[str, Any]:
-        """Return the last certificate of an erasure or redaction; see `Broker.certificate`."""
+        """Return the last certificate of an erasure or redaction, as described at `Broker.certificate`."""
         return (await self.kept(request.id)).certificate if request.as_it_is else await self.last(request.id)
 
     async def public_key(self) -> str | None:
@@ -105,7 +105,7 @@ class Certificates:
     # -- stored certificates ---------------------------------------------------------------------------------------------
 
     async def list_all(self) -> list[JsonObject]:
-        """Return a summary of the certificates in the data directory (`CertificateList`)."""
+        """Return a summary of each certificate in the data directory (see `CertificateList`)."""
         try:
             key = await self._evidence.keys.existing()
         except NotPossible:
@@ -114,7 +114,7 @@ class Certificates:
         return await asyncio.to_thread(self._list.describe, self._evidence.env, self._evidence.directory, check)
 
     async def last(self, job_id: str) -> JsonObject:
-        """Return the last certificate of an erasure or redaction. Raises NotFound; NotGenuine if it was altered."""
+        """Return the last certificate of an erasure or redaction. Raises NotFound, or NotGenuine if it was altered."""
         kept = await self.kept(job_id)
         if kept.problem:
             raise NotGenuine(
@@ -124,7 +124,7 @@ class Certificates:
         return kept.certificate
 
     async def kept(self, job_id: str) -> KeptCertificate:
-        """Return the stored certificate and its problem, if any. Raises NotFound; NotPossible if it cannot be read."""
+        """Return the stored certificate and its problem, if any. Raises NotFound, or NotPossible if it cannot be read."""
         found = None
         if job_id.isalnum():
             found = await asyncio.to_thread(last_certificate, self._evidence.env, self._evidence.directory, job_id)
@@ -176,13 +176,13 @@ class Certificates:
 
 
 def _signer(certificate: Mapping[str, Any]) -> object:
-    """Return the public key in a certificate, in hexadecimal, or any other value if the certificate is malformed."""
+    """Return the public key in a certificate, in hexadecimal. If the certificate is malformed, the result can be any value."""
     signature = certificate.get("signature")
     return signature.get("public_key") if isinstance(signature, Mapping) else None
 
 
 def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
-    """Leave the claims of another signer's certificate unconfirmed. Raises CertificateError if the claims are malformed."""
+    """Mark the claims of another signer's certificate as unconfirmed. Raises CertificateError if the claims are malformed."""
     try:
         parts = certificate["parts"] if is_paper(certificate) else [certificate]
         found.claims = [untold(claim) for part in parts for claim in part["claims"]]
@@ -194,11 +194,11 @@ def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
 
 
 def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate | None:
-    """Return the last certificate of an erasure or redaction, or None. Blocking. Raises NotPossible if it may be damaged.
+    """Return the last certificate of an erasure or redaction, or None if it has none. Blocking.
 
-    A certificate that removed the intent, with `ended` or a final state, is the last. Otherwise the latest issue time decides,
-    since certified data may come back. If the clock stood still, the file's modification time decides. An unreadable file
-    counts as the last one if it was written after all others.
+    The last certificate is the one that ended the job: it has `ended` or a final state. If there is none, it is the one that was
+    issued last, even if an earlier one claims more, since data may come back. If the issue times are equal (the clock stood
+    still), the file's modification time decides. Raises NotPossible if an unreadable file is newer than all others.
     """
     found, problems = [], []
     for one in list_certificates(env, directory):
@@ -222,7 +222,7 @@ def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate |
 
 
 def _issued_ms(certificate: Mapping[str, Any]) -> int:
-    """Return the time of issue in a certificate; 0 if it has none."""
+    """Return the time at which a certificate was issued; 0 if it does not state one."""
     clock = certificate.get("clock")
     issued_ms = clock.get("issued_ms") if isinstance(clock, Mapping) else None
     return issued_ms if isinstance(issued_ms, int) else 0

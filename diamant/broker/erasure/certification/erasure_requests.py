@@ -1,4 +1,4 @@
-"""Requests of erasures, redactions and their certificates."""
+"""Requests of the operations for erasures, redactions and their certificates."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EraseRequest:
 
 @dataclass(frozen=True, slots=True)
 class EraseNowRequest:
-    """Resumes an erasure at once that is waiting for its tombstones' horizon, like `now` of an erasure.
+    """Resumes a waiting erasure immediately, before its tombstones' horizon, as `now` of `erase` does.
 
     Errors: NotFound, NotPossible, TimedOut, EraseFailed.
     """
@@ -70,10 +70,10 @@ class EraseNowRequest:
 
 @dataclass(frozen=True, slots=True)
 class RedactRequest:
-    """Removes the matching records of a topic, compacted or not, or with `blank` or `set` changes fields of them.
+    """Removes the matching records of a topic, compacted or not; with `blank` or `set`, changes fields in them instead.
 
-    All other records keep their offsets. On a compacted topic, older values of a matched key are removed, too. Errors: NotFound,
-    NotPossible, BadArgument, TimedOut, RedactFailed.
+    All other records keep their offsets. On a compacted topic, older values of a matched key are removed as well. Errors:
+    NotFound, NotPossible, BadArgument, TimedOut, RedactFailed.
     """
 
     topic: Annotated[str, Argument("The topic, compacted or not; all its partitions are searched.")]
@@ -123,7 +123,7 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """Checks a certificate against the broker's present data. Errors: BadArgument."""
+    """Checks a certificate against the broker's current data. Errors: BadArgument."""
 
     certificate: Annotated[Mapping[str, Any], Argument("The certificate.")]
     _: KW_ONLY
@@ -136,7 +136,8 @@ class VerifyRequest:
     identifiers: Annotated[
         Mapping[str, Any] | None,
         Argument(
-            "For a person's certificate: identifiers by name, each a text or a list of texts, to search for the records again."
+            "For a person's certificate: the identifiers by name, each a string or a list of strings, to search for the records "
+            "again."
         ),
     ] = None
     registry: Registry = None
@@ -144,7 +145,7 @@ class VerifyRequest:
 
 @dataclass(frozen=True, slots=True)
 class CertificatesRequest:
-    """Asks for all certificates, unfinished jobs and the public key."""
+    """Asks for a list of all certificates and unfinished jobs, and for the public key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Access of erasures and redactions to the data directory.
+"""The data directory for erasures and redactions: searches, scans and digests of its files, and facts for certificates.
 
-Blocking work runs in threads, the rest on the loop thread.
+Blocking work runs in threads, everything else on the loop thread.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
 DIGEST_THREADS = 2
-"""The number of threads that make digests. With large files, each keeps a processor busy."""
+"""The number of threads that compute digests. On large files, each of them uses a whole processor."""
 READERS_WAIT_S = 10.0
-"""The time that a scan waits for clients that read removed files. If they still do, the attempt certifies nothing."""
+"""How long a scan waits for clients to stop reading removed files. If some still read one, the attempt certifies nothing."""
 LOOK_AGAIN_S = 0.05
 SNAPSHOT = "it is a snapshot of the data, or part of one, and the scan does not read it: delete it"
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
@@ -67,16 +67,16 @@ class ScanRequest(NamedTuple):
 
     subject: Subject
     is_meant: IsMeant
-    """Selects the remains of earlier jobs for which the scan looks, too."""
+    """Selects the earlier jobs whose remains the scan must look for as well."""
 
 
 class Evidence:
-    """The data directory as erasures and redactions see it. Belongs to the loop thread unless a method says otherwise."""
+    """The data directory, as used by erasures and redactions. Belongs to the loop thread unless a method says otherwise."""
 
     def __init__(
         self, node: Node, groups: Lazy[GroupCoordinator] | None = None, *, readers_wait_s: float = READERS_WAIT_S
     ) -> None:
-        """`node`: the owner of the directory. `groups`: the groups whose members may hold records."""
+        """`node`: the node that owns the directory. `groups`: for the share groups whose members may hold records."""
         self._node = node
         self._groups = groups
         self._readers_wait_s = readers_wait_s
@@ -88,14 +88,14 @@ class Evidence:
         self.keys = SigningKeys(node)
         self.remains = KeptRemains(self.env, self.directory)
         self._schemas: WeakValueDictionary[str, Schemas] = WeakValueDictionary()
-        """The schemas of the present attempts, by registry."""
+        """The schemas, by registry, for as long as an attempt uses them."""
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
     def ends(self) -> dict[TopicPartition, LogEnd]:
-        """Return the present end of each log, all taken in the same turn of the loop.
+        """Return the current end of each log, all as of the same turn of the loop.
 
-        The active segment of a log that refuses writes counts in full: a failed write may have left bytes after the end.
+        For a log that refuses writes, the end includes the whole active file, where a failed write may have left bytes.
         """
         return {
             partition: LogEnd(
@@ -109,23 +109,23 @@ class Evidence:
         }
 
     def partitions_there(self, topic: str) -> Collection[int]:
-        """Return the present partitions of a topic; none if it does not exist. Callable from any thread."""
+        """Return the numbers of a topic's partitions; empty if there is no such topic. Callable from any thread."""
         image = self.topics.image.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values. Attempts in a group share schemas. Raises BadArgument."""
+        """Return the decoder of a topic's keys and values. Concurrent attempts share their schemas. Raises BadArgument."""
         found = self._schemas.get(registry or "")
         if found is None:
             found = self._schemas[registry or ""] = topic_values(self._node, topic, registry).schemas
         return Values(found, topic)
 
     def holders(self, partition: TopicPartition, has: Callable[[int], bool]) -> list[RecordHolder]:
-        """Return the members that hold records of a partition, as `record_holders` does."""
+        """Return the members of share groups that hold records of a partition (see `record_holders`)."""
         return record_holders(None if self._groups is None else self._groups.made, self.topics, partition, has)
 
     def user_topic(self, name: str) -> Topic:
-        """Return a topic that is not internal. Raises NotFound, NotPossible."""
+        """Return a topic. Raises NotFound, or NotPossible if the topic is internal."""
         topic = self.topics.by_name.get(name)
         if topic is None:
             raise NotFound(no_topic(name))
@@ -134,12 +134,15 @@ class Evidence:
         return topic
 
     def remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Delete what awaits deletion: files of these partitions, whole partitions of these topics. Return the file counts."""
+        """Delete the files of `partitions`, and the directories of partitions of `topics`, that await deletion.
+
+        Returns the number of files deleted from each partition.
+        """
         env, removed = self.env, {}
         wanted = set(topics)
         for name in env.list_dir(self.directory):
             is_doomed = name.endswith(names.DELETE_DIR_SUFFIX)
-            # A shortened name may belong to another topic, whose directory awaits deletion as well, so it may go now.
+            # A shortened name can also match another topic. That is harmless: its directory awaits deletion as well.
             if is_doomed and any(names.may_be_set_aside_of(name, topic) for topic in wanted):
                 env.remove_tree(f"{self.directory}/{name}")
         for partition in partitions:
@@ -154,7 +157,7 @@ class Evidence:
         return removed
 
     def digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> tuple[FileDigest, ...]:
-        """Return the digests of those of these files that exist. Blocking."""
+        """Return the digests of `files`, without those that do not exist. Blocking."""
 
         def digest(name: str) -> FileDigest | None:
             try:
@@ -166,7 +169,7 @@ class Evidence:
             return tuple(one for one in pool.map(digest, files) if one is not None)
 
     async def look(self, subject: Subject, partitions: Iterable[TopicPartition]) -> ScanReport:
-        """Find records of a key in the segments that filters do not rule out. The certifying scan checks the filters."""
+        """Find the records of a key, skipping segments that filters rule out. The certifying scan uses no filters."""
         ends = self.ends()
 
         def work(check: Callable[[], object]) -> ScanReport:
@@ -176,9 +179,8 @@ class Evidence:
         return await in_thread(work)
 
     async def scan(self, asked: Sequence[ScanRequest], key: SigningKey, progress: Progress) -> list[ScanReport]:
-        """Read everything as soon as no client reads removed files of the topics; return the report about each subject.
-
-        `key`: the broker's signing key.
+        """Scan everything, and return the report about each subject. Before that, wait for clients that read removed files of the
+        topics. `key`: the broker's signing key.
         """
         topics = frozenset().union(*(one.subject.topics for one in asked))
         still_read = await self._still_read(topics, progress)
@@ -217,9 +219,9 @@ class Evidence:
         return await in_thread(work)
 
     async def _still_read(self, topics: frozenset[str], progress: Progress) -> list[str]:
-        """Wait until no client reads removed files of the topics; return the files still read at the time limit.
+        """Wait until no client reads removed files of the topics. Returns the files that clients still read after the time limit.
 
-        A file that is removed later still exists when the scan begins, so the scan reads it.
+        Files removed after this wait need none: they exist when the scan begins, so the scan reads them.
         """
         progress.begin("waiting for readers of removed files")
         waited_s = 0.0
@@ -229,15 +231,17 @@ class Evidence:
             if not found or waited_s >= self._readers_wait_s:
                 return found
             if not waited_s:
-                # Tracebacks of failures may keep files open until they are garbage-collected.
+                # Tracebacks of earlier failures may keep files open until they are garbage-collected.
                 await asyncio.to_thread(gc.collect)
             await asyncio.sleep(LOOK_AGAIN_S)
             waited_s += LOOK_AGAIN_S
 
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
-        """Return the place outside the data directory where Spark jobs leave or left copies, if any. Callable from any thread."""
+        """Return the location outside the data directory where Spark jobs may have left copies, or None. Callable from any
+        thread.
+        """
         staging = self._node.config.diamant_cleaner_spark_staging
-        # Notes of earlier jobs name even a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
+        # Earlier jobs may have used another location; their notes name it (`cleaner/spark/clean/staging.py`).
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self.env.list_dir(self.directory)):
             return None
         from diamant.cleaner.spark.runner.staging_view import staging_place
@@ -247,7 +251,7 @@ class Evidence:
     # -- certificates ----------------------------------------------------------------------------------------------------
 
     def issuer_fields(self, requested_ms: int, *, is_manual_clock: bool) -> Mapping[str, object]:
-        """Return the fields of a certificate about its issuer and clock."""
+        """Return the fields of a certificate that describe its issuer and the issuer's clock."""
         return {
             "is_evidence": not is_manual_clock,
             "clock": {
@@ -265,7 +269,9 @@ class Evidence:
         }
 
     def _shared(self) -> Mapping[str, object]:
-        """Return the ids of several brokers, which share one storage: data that is gone there is gone from all of them."""
+        """Return fields with the IDs of the brokers in this process, if there are several. They share one storage, so data that
+        is gone from it is gone from all of them.
+        """
         broker_ids = self._node.config.broker_ids
         if len(broker_ids) == 1:
             return {}
@@ -273,7 +279,7 @@ class Evidence:
         return {"broker_ids": [*broker_ids], "note": note}
 
     def configuration(self, name: str) -> Mapping[str, object]:
-        """Return the configuration of a topic that a certificate states; empty if there is no such topic."""
+        """Return the part of a topic's configuration that goes into certificates; empty if there is no such topic."""
         topic = self.topics.by_name.get(name)
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:
@@ -294,14 +300,14 @@ class Evidence:
 
 
 def _is_of(name: str, topics: Collection[str]) -> bool:
-    """Return whether a file may belong to one of these topics, by its name below the data directory."""
+    """Return whether a file may belong to one of these topics. `name`: its path relative to the data directory."""
     directory = name.partition("/")[0]
     return any(names.may_be_set_aside_of(directory, topic) for topic in topics)
 
 
 def _segment_size(log: Log, base_offset: int) -> int | None:
-    """Return the present size of a segment; None if no segment has that base offset. Callable from any thread."""
-    # Callers ask for the newest segments, so search backwards, in a copy since the loop thread may change the list.
+    """Return the current size of a segment; None if no segment has that base offset. Callable from any thread."""
+    # Callers ask for the newest segments, so search from the end. Search a copy: the loop thread may change the list.
     return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
 
 
@@ -312,7 +318,7 @@ def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
 
 
 def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:
-    """Return how many bytes to hash: those of an active segment before later appends; None for the whole file."""
+    """Return how many bytes of a file to hash: for an active segment, only those before the end in `ends`; None: all."""
     directory, _, file = name.rpartition("/")
     try:
         end = ends.get(names.parse_partition_dir(directory))

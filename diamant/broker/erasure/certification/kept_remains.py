@@ -1,11 +1,12 @@
-"""Values of earlier jobs that may still be somewhere on disk: each later scan looks for them, too.
+"""Values of earlier jobs that may still be somewhere on disk. Later scans look for them as well.
 
-The values of a job in progress are in its intent. A job that ends before a scan has seen all of them gone leaves a file:
+The values of a job in progress are in its intent. A job that ends before a scan has confirmed that all of them are gone leaves a
+file:
 
     <data directory>/<prefix><id>.remains     mode 0600, encrypted like an intent
 
-While a job is in progress, other jobs look for its values even if a scan has seen them gone, since a copy may have come back.
-The file is removed by the first job, of whatever kind, that ends with a scan that looked for all values in the file and saw none.
+While a job is in progress, other jobs look for its values even if a scan has found none of them, since a copy may have come back.
+The file is removed by the first job, of any kind, whose last scan has looked for all values in the file and found none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from diamant.storage.env.env import Env
 FileT = TypeVar("FileT", bound=AnyIntent)
 
 IsMeant: TypeAlias = Callable[[Remains], bool]
-"""A function that returns whether a job has to look for the remains of an earlier job."""
+"""A function that returns whether a job must look for the remains of an earlier job."""
 
 _UNKNOWN = (
     "it cannot be read, so it is not known which values an earlier request was looking for. Restore the key file and its "
@@ -52,12 +53,12 @@ class KeptRemains:
             one.prefix: IntentFiles(env, directory, one.prefix, Remains.from_bytes, names.REMAINS_SUFFIX)
             for one in self._intents
         }
-        """The files that ended jobs have left, by the prefix of their kind."""
+        """The files that ended jobs have left, by the file name prefix of the kind of job."""
 
     def inherited(
         self, jobs: Sequence[IsMeant], key: SigningKey
     ) -> list[tuple[Iterable[Needle], Sequence[Unreadable]]]:
-        """Return for each job the values of earlier jobs to look for, and the files whose values are not known."""
+        """Return, for each job, the values of earlier jobs that it must look for, and the files whose values are unknown."""
         needles: list[dict[bytes, Needle]] = [{} for _ in jobs]
         too_many: dict[int, Unreadable] = {}
         unknown: list[Unreadable] = []
@@ -73,9 +74,10 @@ class KeptRemains:
         ]
 
     def settle(self, prefix: str, own: Remains, report: ScanReport, key: SigningKey) -> None:
-        """At the end of a job, keep its values unless its last scan saw them gone; remove files whose values that scan saw gone.
+        """At the end of a job, keep its values in a file, unless its last scan (`report`) confirmed that they are gone. Remove
+        the files of earlier jobs whose values that scan confirmed to be gone, or which the new file includes.
 
-        `prefix`: the prefix of its kind in file names.
+        `prefix`: the file name prefix of the kind of job.
         """
         is_kept = bool(own.needles) and not report.has_seen_gone(own.needles)
         if is_kept:
@@ -96,7 +98,7 @@ class KeptRemains:
 
 
 def _readable(files: IntentFiles[FileT], key: SigningKey, unknown: list[Unreadable]) -> Iterator[FileT]:
-    """Yield the content of each of these files, or add the file to `unknown` if it cannot be read."""
+    """Yield the content of each file. If a file cannot be read, add it to `unknown`."""
     for job_id in files.ids():
         try:
             yield files.read(job_id, key)

@@ -1,4 +1,4 @@
-"""The members of share groups that hold records to be removed: they have them in memory, which no removal reaches."""
+"""Members of share groups that hold records which a job removes. A removal does not reach the copies in their memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 MAX_HOLDERS = 1_000
-"""The most holders that a report names."""
+"""The maximum number of holders in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordHolder:
-    """A member of a share group that held records of a partition when they were located for their removal."""
+    """A member of a share group that held records of a partition when a job located them to remove them."""
 
     topic: str
     partition: int
@@ -28,13 +28,16 @@ class RecordHolder:
     records: int
     """The number of these records."""
     lock_ends_ms: int
-    """The time at which the last of its acquisition locks ends."""
+    """When the last of its acquisition locks on them ends."""
 
 
 def record_holders(
     groups: GroupCoordinator | None, topics: Topics, partition: TopicPartition, has: Callable[[int], bool]
 ) -> list[RecordHolder]:
-    """Return the members that now hold records of a partition. `has`: which offsets count. Call this on the loop thread."""
+    """Return the members that currently hold records of a partition. Call this on the loop thread.
+
+    `has`: returns whether the record at an offset counts.
+    """
     found: dict[tuple[str, str], RecordHolder] = {}
     for group, one in held_of(groups, topics, *partition):
         if count := sum(map(has, range(one.first, one.last + 1))):

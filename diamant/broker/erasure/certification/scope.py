@@ -1,9 +1,9 @@
 """The scope of an erasure or redaction: the topics and partitions at the time of the request, and the claims about them.
 
-Topics are identified by id, so a topic deleted and created again under the same name is out of scope. So is a partition added
-after the request, which held no records then.
+Topics are identified by ID, so a topic that was deleted and created again under the same name is out of scope. So is a partition
+that was added after the request: it held no records at that time.
 
-Intents of earlier versions have no scope. Their topics are identified by name, with all partitions.
+Intents of earlier versions have no scope. Their topics are identified by name, and all partitions are in scope.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ class TopicEnd:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The existing topics and partitions of a job, taken in one turn of the loop."""
+    """The topics and partitions of a job that still exist, all as of one turn of the loop."""
 
     topics: frozenset[str]
     ended: tuple[TopicEnd, ...]
     partitions: tuple[TopicPartition, ...]
-    """Partitions of the job that still exist, in ascending order within each topic."""
+    """The partitions in scope, in ascending order within each topic."""
     later: tuple[TopicPartition, ...]
-    """Partitions added to its topics after the request."""
+    """The partitions that were added to the topics after the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of an erasure about partitions that still exist, taken in one turn of the loop."""
+    """The claims of an erasure about partitions that still exist, all as of one turn of the loop."""
 
     present: Present
     ends: Mapping[TopicPartition, int]
     """The end offset of each claim."""
     unclaimed: tuple[TopicPartition, ...]
-    """The partitions without a claim: at first all of them, later those that could not be opened or took no tombstone."""
+    """The partitions without a claim: at first all of them, later those that could not be opened or accept no tombstone."""
     affected: tuple[TopicPartition, ...]
     """The partitions in which the key was found."""
 
 
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
-    """Return the scope of a job that is requested now."""
+    """Return the scope of a job that is being requested."""
     images = {name: topics.image.topics[name] for name in names}
     return {name: TopicScope(uuid_to_text(one.topic_id), len(one.partitions)) for name, one in images.items()}
 
 
 def present_of(topics: Topics, intent: RemovalIntent) -> Present:
-    """Return the existing topics and partitions of a job."""
+    """Return the topics and partitions of a job that still exist."""
     there: list[str] = []
     ended: list[TopicEnd] = []
     partitions: list[TopicPartition] = []
@@ -89,7 +89,7 @@ def present_of(topics: Topics, intent: RemovalIntent) -> Present:
 
 
 def claims_of(intent: Intent, topics: Topics) -> Claims:
-    """Return the claims of an erasure that concern existing partitions of its topics."""
+    """Return the claims of an erasure about those of its partitions that still exist."""
     present = present_of(topics, intent)
     there = set(present.partitions)
     return Claims(

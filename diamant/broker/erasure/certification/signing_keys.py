@@ -1,4 +1,4 @@
-"""The key that signs the certificates of a broker."""
+"""The key with which a broker signs its certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SigningKeys:
     """The signing key of a broker, loaded on first use."""
 
     def __init__(self, node: Node, mounts: Callable[[], str] = mount_table) -> None:
-        """`node`: the broker, whose configuration names the key file. `mounts` reads the mount table."""
+        """`node`: its configuration names the key file. `mounts`: returns the text of the mount table."""
         self._node = node
         self._mounts = mounts
         self.loaded: SigningKey | None = None
@@ -34,7 +34,7 @@ class SigningKeys:
         return self.loaded
 
     async def usable(self) -> SigningKey:
-        """Return the key as `key` does, but raise NotPossible for every error."""
+        """Like `key`, but raises NotPossible for every error."""
         with _no_key_told():
             return await self.key()
 
@@ -46,7 +46,7 @@ class SigningKeys:
             return await self.key()
 
     def _path(self) -> str:
-        """Return the path of the key. Raises StorageError if the place is forbidden, or if a key used before is missing."""
+        """Return the path of the key. Raises StorageError if the location is not allowed, or if a key that was used is missing."""
         directory = self._node.config.data_dir
         path = self._node.config.diamant_certificate_key_file or default_path()
         check_outside(path, directory)
@@ -79,7 +79,7 @@ def _no_key_told() -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a failure, without the operating system's error number."""
+    """Return the reason for a failure, without the operating system's error number."""
     if isinstance(error, OSError):
         return (
             f"{error.filename}: {error.strerror}"
