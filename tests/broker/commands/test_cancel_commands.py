@@ -69,7 +69,7 @@ def test_the_command_lists_and_cancels(broker: Broker) -> None:
     assert (again.exit_code, again.output.count("\n")) == (2, 1)
     for words in (
         f"no erasure or redaction '{undertaking}' in progress",
-        f"has those that are unfinished: diamant certificates -b {broker.bootstrap_servers}",
+        f"shows the unfinished ones: diamant certificates -b {broker.bootstrap_servers}",
     ):
         assert words in again.output
 

@@ -250,7 +250,7 @@ def test_the_command_continues_later_with_what_was_answered_with_no(broker: Brok
         assert gone["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
     result = run(erase_now, "0" * 32, *on(broker))
     assert (result.exit_code, result.output.count("\n"), "no erasure" in result.output) == (2, 1, True), result.output
-    assert f"has those that are unfinished: diamant certificates -b {broker.bootstrap_servers}" in result.output
+    assert f"shows the unfinished ones: diamant certificates -b {broker.bootstrap_servers}" in result.output
 
 
 def test_mistakes_are_one_line(broker: Broker) -> None:

@@ -119,7 +119,7 @@ class Certificates:
         if kept.problem:
             raise NotGenuine(
                 f"the certificate is not the one that this broker signed, so it proves nothing: {kept.path}: {kept.problem}. "
-                "Restore the file from a copy; as_it_is returns it as it is"
+                "Restore the file from a copy; as_it_is returns it anyway"
             )
         return kept.certificate
 

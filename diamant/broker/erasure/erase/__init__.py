@@ -1,1 +1,1 @@
-"""Erasing keys: the job, its steps, its certificate."""
+"""The erasure of keys: the job, its steps and its certificates."""

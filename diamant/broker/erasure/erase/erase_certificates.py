@@ -1,4 +1,4 @@
-"""The result of an erasure's scan, and its certificate."""
+"""The verdict of an erasure's scan, and the certificate about it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from diamant.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 NO_TOMBSTONE = "no-tombstone"
-"""The reason in a certificate's `not_certified` for a partition that takes no tombstone."""
+"""The reason in a certificate's `not_certified` for a partition that accepts no tombstone."""
 
 ONLY_THE_DIGEST = (
     "Bytes of the key outside of records: the broker was stopped during the last scan, and the one after it knew the key by its "
@@ -75,7 +75,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
     def judged(
         self, intent: Intent, subject: Subject, report: ScanReport, after: tuple[FileDigest, ...] = ()
     ) -> EraseVerdict:
-        """Return the verdict of a scan. `after`: the present digests of the affected segments."""
+        """Return the verdict of a scan. `after`: the digests of the affected segments as they are now."""
         claims, digest = claims_of(intent, self._evidence.topics), subject.key_digest.hex()
         present = claims.present
         report.disown(subject, present.topics, present.partitions, present.later)
@@ -83,7 +83,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
         state = NOT_CERTIFIED
         if states and not claims.unclaimed and {*states.values()} <= {*GONE}:
             if VALUES_GONE not in states.values():
-                # Without a tombstone there is no horizon to wait for, so other places that name the key need manual removal.
+                # No tombstone is left to wait for, so an operator has to remove the other places that name the key.
                 state = NOT_CERTIFIED if report.astray else KEY_GONE
             elif intent.found:
                 state = VALUES_GONE
@@ -114,7 +114,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
         due_ms: int | None = None,
         ended: Ended | None = None,
     ) -> Erasure:
-        """Sign and store the verdict. With a final state, or with `ended`, the intent is removed."""
+        """Sign and store the verdict. Remove the intent if the state is final, or if `ended` is given."""
         state = verdict.state if ended is None else NOT_CERTIFIED
         verdict = replace(verdict, state=state)
         own = self._own_fields(intent, removal.subject, verdict, due_ms, ended)
@@ -163,7 +163,9 @@ class EraseCertificates(RemovalCertificates[Intent]):
         }
 
     def _lost_tombstones(self, intent: Intent, verdict: EraseVerdict) -> list[JsonObject]:
-        """Return the partitions that lost a tombstone before its horizon, unrequested, so that consumers may have missed it."""
+        """Return the partitions that lost a tombstone too early, so that consumers may have missed it: before its horizon, and
+        not on request.
+        """
         report, lost = verdict.report, []
         partitions = frozenset(verdict.present.partitions) if report.rows else frozenset()
         for partition, step in intent.done.items():
@@ -173,7 +175,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
             is_early = self._evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
             is_read = not report.problems(partition)
             end = intent.claims.get(partition, 0)
-            # A later write of the key supersedes the tombstone, which is then removed like any old record.
+            # A later write of the key supersedes the tombstone, so that the cleaner removes it like any superseded record.
             is_superseded = bool(report.written_since(partition, end) or report.tombstones_since(partition, end))
             if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
                 lost.append({"topic": partition[0], "partition": partition[1]})
@@ -186,7 +188,9 @@ def _claims_and_refusals(
     ended: Ended | None,
     logs: Mapping[TopicPartition, Log],
 ) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return the claims about partitions, and the refused claims with the reason: scan findings, no tombstone, or no log."""
+    """Return the claims about partitions, and the refused claims with their reasons: what the scan found, no tombstone, or a
+    log that could not be opened.
+    """
     claims, refused = [], []
     report, unclaimed = verdict.report, verdict.claims.unclaimed
     # The values are gone, but something still names the key, so only `key-gone` is refused.
@@ -213,6 +217,6 @@ def _claims_and_refusals(
 
 
 def _refusal(intent: Intent, partition: TopicPartition) -> list[JsonObject]:
-    """Return the problem of a partition that takes no tombstone; empty for any other partition."""
+    """Return the reason why a partition accepts no tombstone, as a list with one problem; empty for any other partition."""
     reason = intent.refused.get(partition)
     return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []

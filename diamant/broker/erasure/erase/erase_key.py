@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EraseKey:
-    """The removal of tombstones, after which the disk no longer holds the key."""
+    """The part of an erasure that removes the tombstones, after which the disk no longer holds the key."""
 
     evidence: Evidence
     cleaning: NodeCleaner
@@ -45,13 +45,14 @@ class EraseKey:
     values: EraseValues
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Remove the tombstones at their horizon, or before with `is_now`; return the intent. EraseFailed if some are left.
+        """Remove the tombstones: those past their horizon, or all if the intent's `is_now` is set. Returns the updated intent.
 
-        The intent on disk then no longer holds the key, not even encrypted.
+        Afterwards, the intent on disk no longer holds the key, not even encrypted. Raises EraseFailed if tombstones are left.
         """
         intent = await self._settle_horizon(intent, removal)
         if intent.is_now:
-            # Save first: if the broker stops, groups that miss a tombstone may have moved past its offset by the next attempt.
+            # Save the groups that are behind. If the broker stops, they may be past the tombstone's offset by the next attempt,
+            # although they have missed the tombstone.
             await self.table.save(intent, removal.key, intent.due_ms)
         intent, left = await self._remove_tombstones(intent, removal)
         if left:
@@ -62,13 +63,16 @@ class EraseKey:
         return intent
 
     async def _settle_horizon(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Decide whether to remove the tombstones before their horizon. Record overrides, or withdraw those without effect."""
+        """Decide whether to remove the tombstones before their horizon, and return the intent with `is_now` set accordingly.
+
+        If so, record the overrides in the intent; if not, withdraw those of an earlier attempt that had no effect.
+        """
         affected = claims_of(intent, self.evidence.topics).affected
         removal.progress.begin("removing tombstones", len(affected), "partitions")
         # If some groups are no longer known, as after a restart, the horizon applies again.
         is_now = intent.is_now and not await self.groups.not_known()
         behind = await self.groups.behind(intent, affected) if is_now else {}
-        # In a later attempt, other groups may be behind than at the time of the request.
+        # Look again: since the request, other groups may have fallen behind.
         if is_now and (intent.is_confirmed or not behind):
             return _overridden(intent, [one for one in affected if one in self.evidence.logs], behind)
         return await self._withdraw_overrides(replace(intent, is_now=False), removal.subject)
@@ -94,12 +98,12 @@ class EraseKey:
             if later > self.evidence.env.clock.now_ms():
                 intent = replace(intent, due_ms=later)
             else:
-                # Tombstones are past their horizon but held back, for an unknown time.
+                # They are past their horizon, but something else keeps them, for an unknown time.
                 intent = replace(intent, due_ms=self.table.retry_ms(intent.retries), retries=intent.retries + 1)
         return intent, len(left)
 
     async def _remove_now(self, intent: Intent, claims: Claims, progress: Progress) -> StorageError | None:
-        """Remove tombstones before their horizon, skipping partitions that refuse writes; return the first such failure."""
+        """Remove tombstones before their horizon. Skip partitions that refuse writes, and return the failure of the first."""
         failure: StorageError | None = None
         for partition in claims.affected:
             log, end = self.evidence.logs.get(partition), claims.ends.get(partition, 0)
@@ -114,7 +118,7 @@ class EraseKey:
         return failure
 
     async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> Intent:
-        """Withdraw overrides that removed nothing, so that a remaining tombstone is removed at its horizon."""
+        """Withdraw the overrides for partitions whose tombstone is still there, so that it is removed at its horizon."""
         if not intent.overrides:
             return intent
         report = await self.evidence.look(subject, intent.overrides)
@@ -130,7 +134,7 @@ class EraseKey:
 
 
 def _overridden(intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]) -> Intent:
-    """Record that the horizon is overridden, and which groups were behind in any attempt."""
+    """Record in the intent that the horizon is overridden, and which groups were behind in this or an earlier attempt."""
     overrides = {**intent.overrides}
     for partition in partitions:
         groups = {*overrides.get(partition, ()), *behind.get(names.partition_dir_name(*partition), ())}
@@ -141,7 +145,7 @@ def _overridden(intent: Intent, partitions: Sequence[TopicPartition], behind: Ma
 async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: bytes, end: int) -> None:
     """Remove the tombstones of `key` below the offset `end` by rewriting their segments. Call this on the loop thread.
 
-    Cleaning of the partition is paused during the call. Once begun, a segment is finished even if the caller is cancelled.
+    Cleaning of the partition is paused during the call. If the caller is cancelled, the segment in progress is still completed.
     """
     async with cleaning_paused(cleaning, [(log.topic, log.partition)]):
         if log.active.base_offset < end:

@@ -1,4 +1,4 @@
-"""The result of a call of `broker.erase`."""
+"""The result of a call to `broker.erase`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EraseFailed(OperationError):
 
 @dataclass(frozen=True, slots=True)
 class Erasure(RemovalResult):
-    """The result of one call of `broker.erase` or `broker.erase_now`.
+    """The result of a call to `broker.erase` or `broker.erase_now`.
 
     Its state is `values-gone`, `key-gone`, `nothing-matched` or `not-certified`.
     """
@@ -25,10 +25,10 @@ class Erasure(RemovalResult):
     groups_behind: dict[str, list[str]]
     """The groups whose committed offset is not past the tombstone, by partition (`users-0`)."""
     is_now_refused: bool = False
-    """The request to override the horizon was refused: `groups_behind` would miss the tombstone and the caller did not
-    confirm that, or not all groups are known."""
+    """True if a request to override the horizon was refused: `groups_behind` would miss the tombstone and the caller did not
+    confirm that, or some groups are not known."""
     groups_not_known: list[str] = field(default_factory=list)
-    """Partitions of `__consumer_offsets` that are not loaded, with the reason: their groups may be behind, too."""
+    """Partitions of `__consumer_offsets` that are not loaded, with the reason. Their groups may be behind as well."""
 
     @property
     def written_since(self) -> list[JsonObject]:
@@ -38,7 +38,7 @@ class Erasure(RemovalResult):
 
     @property
     def written_since_not_listed(self) -> int:
-        """The number of such records beyond those listed."""
+        """The number of further such records, which `written_since` does not list."""
         return int(self.certificate.get("written_since_not_listed", 0))
 
     def own_fields(self) -> Mapping[str, Any]:

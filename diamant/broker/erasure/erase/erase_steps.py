@@ -1,7 +1,7 @@
-"""The steps of an erasure: its phases (`erasures.py`), each saved before the next removes anything.
+"""The steps of an erasure: its phases (`erasures.py`). The result of each is saved before the next one removes anything.
 
-A phase (`erase_tombstones`, `erase_values`, `erase_key`) takes the intent and returns the updated intent. The last returned
-intent is on disk, and the next attempt continues from it after any stop. So a phase may run twice, but none is skipped.
+A phase (`erase_tombstones`, `erase_values`, `erase_key`) takes the intent and returns the updated intent, which is saved to disk.
+After a stop, the next attempt continues from the saved intent. So a phase may run twice, but none is skipped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EraseSteps:
         self._certificates = EraseCertificates(evidence, groups, table)
 
     def due_ms(self, intent: Intent) -> int | None:
-        # The start may have repaired a partition that took no tombstone.
+        # With the restart, a partition that refused a tombstone may accept one.
         return None if intent.refused else intent.due_ms
 
     def subject(self, intent: Intent, key: SigningKey, topics: frozenset[str]) -> Subject:
@@ -81,13 +81,13 @@ class EraseSteps:
     async def carry_out(self, intent: Intent, removal: Removal[Subject]) -> Erasure:
         """Continue the erasure in the intent's phase."""
         if removal.is_new:
-            # From here on, the broker may stop at any point, and the next start resumes this intent.
+            # From here on, the broker may stop at any point: the next start resumes from this intent.
             removal.progress.job_id = intent.id
             await self._table.save(intent, removal.key)
-        # If this attempt fails, the next one is due after the retry pause, not at the due time of this one.
+        # This attempt's due time has passed. If the attempt fails, the next one follows after the retry pause.
         intent, claims = replace(intent, due_ms=None), claims_of(intent, self._evidence.topics)
         if intent.phase == REMOVING and any(one in self._evidence.logs for one in claims.unclaimed):
-            # A partition that could not be opened earlier is open now.
+            # A partition that could not be opened before is open now.
             intent = replace(intent, phase=WRITING)
         if intent.phase == WRITING:
             intent = await self._tombstones.write_and_remove(intent, claims, removal)
@@ -137,13 +137,16 @@ class EraseSteps:
         return intent, erasure
 
     async def _not_certified(self, intent: Intent, removal: Removal[Subject], verdict: EraseVerdict) -> Erasure:
-        """Certify the reasons for refusal and schedule a retry. The pauses grow, since each attempt scans everything."""
-        # An operator who has repaired a partition that took no tombstone waits for the retry, so bound the pause.
+        """Issue a certificate with the reasons for refusal, and schedule a retry.
+
+        The pauses between retries grow, since each attempt scans everything.
+        """
+        # Bound the pause if a partition accepts no tombstone: after repairing it, the operator waits for the retry.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         due_ms = self._table.retry_ms(min(intent.retries, most))
         intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
         if removal.subject.key is not None:
-            # These values may lack a tombstone: a filter hid them, or their tombstone was removed.
+            # The values found may have no tombstone: a filter hid them, or the tombstone was removed.
             missed = tuple(
                 place for place, end in verdict.claims.ends.items() if verdict.report.has_telling(place, end)
             )
@@ -165,7 +168,7 @@ class EraseSteps:
         return await self._not_certified(intent, removal, verdict)
 
     async def _wake_others(self, intent: Intent, removal: Removal[Subject]) -> None:
-        """Resume other erasures of the key: their intents still hold it and wait for the tombstones that are now removed."""
+        """Resume other erasures of the key now: they wait for tombstones that are gone, and their intents still hold the key."""
         digest = removal.subject.key_digest
         for one in await asyncio.to_thread(self._keys.waiting_for, removal.key, intent, digest):
             if one in self._table.due:

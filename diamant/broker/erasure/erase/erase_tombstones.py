@@ -1,8 +1,8 @@
 """Phase `writing` of an erasure: the key is located, and a tombstone is written after its values.
 
-A claim ends after the tombstone. If none was needed, it ends at the log end offset at the time when the key was located. If
-the scan finds values below the end of a claim, the key is located again in that partition. The claim keeps its end unless
-another tombstone is written. A partition that takes no tombstone gets no claim, which does not affect other partitions.
+The claim about a partition ends after the tombstone, or, if none was needed, where the log ended when the key was located. If the
+scan finds values below the end of a claim, the key is located again in that partition. The claim keeps its end unless another
+tombstone is written. A partition that accepts no tombstone gets no claim; this does not affect other partitions.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ TOMBSTONES_PER_TURN = 32
 
 
 class TombstoneRefused(Exception):
-    """A partition takes no tombstone until an operator acts. The text states the reason and the remedy."""
+    """A partition accepts no tombstone until an operator acts. The message states the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedKeys:
-    """The locations of the key before anything is erased."""
+    """The records of the key, located before anything is erased."""
 
     located: list[LocatedKey]
     ends: Mapping[TopicPartition, LogEnd]
     """The end of each log when the key was located."""
     files: Mapping[str, str]
-    """Segments that hold the key and have no digest yet: by file name, the name shown in certificates."""
+    """The segments that hold the key and have no digest yet: for each file name, the name shown in certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class EraseTombstones:
     async def write_and_remove(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> Intent:
         """Write tombstones, remove values, and return the updated intent.
 
-        Digests are made at the same time, but no segment is replaced before its digest is on disk.
+        Meantime, the digests of the segments are computed; no segment is replaced before its digest is on disk.
         """
         intent, location = await self.locate(intent, claims, removal)
         await self.table.save(intent, removal.key, intent.due_ms)
@@ -90,7 +90,7 @@ class EraseTombstones:
             async with asyncio.TaskGroup() as group:
                 digesting = group.create_task(digest())
                 if len(location.files) > DIGEST_THREADS:
-                    # Digests of many files take long. Rounds that waited for them would delay the rounds of other logs.
+                    # Digests of many files take long. Rounds that wait for them would delay the rounds of other logs.
                     await digesting
                 removed = await self.values.remove(intent, removal)
         except BaseExceptionGroup as failures:
@@ -98,9 +98,10 @@ class EraseTombstones:
         return replace(removed, before=digesting.result().before)
 
     async def locate(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> tuple[Intent, LocatedKeys]:
-        """Find the key in partitions without a claim or with values below their claim; return the intent with the findings.
+        """Find the key in partitions that have no claim, or values below the end of their claim. Returns the intent with the
+        findings.
 
-        Only the first attempt uses filters, since a wrong filter may hide a value that is left after that attempt.
+        Only the first attempt uses filters: if a value is left after that attempt, a wrong filter may have hidden it.
         """
         subject, progress = removal.subject, removal.progress
         progress.begin("locating the key", unit="bytes")
@@ -124,9 +125,9 @@ class EraseTombstones:
         for one in located:
             removal.add_holders(self.evidence.holders((one.topic, one.partition), one.seen.__contains__))
             one.seen.clear()
-        # Keep the findings of earlier attempts as they were.
+        # Do not overwrite the findings of earlier attempts.
         new = {(one.topic, one.partition): one for one in located if (one.topic, one.partition) not in intent.found}
-        # From here on, files are named as in certificates.
+        # In the intent, files have the names that certificates show.
         shown = {name: shown_name(place_named(name), subject.needles) for one in located for name in one.files}
         found = {**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}}
         known = {name for one in found.values() for name in one.files} - {one.file for one in intent.before}
@@ -134,7 +135,7 @@ class EraseTombstones:
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
     async def _check_values_unsaid(self, intent: Intent, removal: Removal[Subject]) -> None:
-        """Refuse an erasure whose texts contain one of the values just located, and drop its intent. Raises BadArgument."""
+        """Refuse an erasure whose reason or reference contains a value just located. Drops its intent, and raises BadArgument."""
         said = [intent.reason, intent.reference]
         try:
             certificate_texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)
@@ -143,13 +144,13 @@ class EraseTombstones:
             raise
 
     async def _digest(self, intent: Intent, location: LocatedKeys) -> Intent:
-        """Add the digests of the existing segments that hold the key."""
+        """Return the intent with the digests of the segments that hold the key, as far as they still exist."""
         files = location.files
         digests = await asyncio.to_thread(self.evidence.digests, [*files], location.ends)
         return replace(intent, before=(*intent.before, *(replace(one, file=files[one.file]) for one in digests)))
 
     async def _write(self, intent: Intent, location: LocatedKeys) -> Intent:
-        """Write a tombstone in each partition that needs one, and record the claims. The next step removes the values."""
+        """Write a tombstone to each partition that needs one, and record the claims. The next step removes the values."""
         by_partition, ends = {(one.topic, one.partition): one for one in location.located}, location.ends
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
         known = claims_of(intent, self.evidence.topics)
@@ -162,15 +163,15 @@ class EraseTombstones:
             if log is None or end is None or partition not in there:
                 continue
             one = by_partition.get(partition)
-            # The claim ends after the tombstone or, without a tombstone, at the log end when the key was located.
+            # The claim ends after the tombstone or, if none is written, where the log ended when the key was located.
             below = claims.get(partition, end.log_end_offset)
             if one is not None:
-                # A value written after the claim's end is not erased, but supersedes earlier values as a tombstone would.
+                # A value beyond the claim's end stays, but it supersedes earlier values, as a tombstone would.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
                 try:
                     offset = write_tombstone(self.node, log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:
-                    # The other partitions continue.
+                    # Continue with the other partitions.
                     refused[partition] = str(refusal)
                     if intent.refused.get(partition) != str(refusal):
                         logger.warning("erasure %s: %s-%d: %s", intent.id, *partition, refusal)
@@ -183,7 +184,7 @@ class EraseTombstones:
 
 
 def _to_locate(intent: Intent, claims: Claims) -> list[TopicPartition]:
-    """Return the partitions without a claim and the partitions with values below their claim."""
+    """Return the partitions that have no claim, and those that have values below the end of their claim."""
     missed = set(intent.missed)
     return [*claims.unclaimed, *(one for one in claims.ends if one in missed)]
 
@@ -200,7 +201,9 @@ def _with_tombstone(step: Erased, one: LocatedKey, offset: int | None) -> Erased
 
 
 def write_tombstone(node: Node, log: Log, key: bytes) -> int:
-    """Append a tombstone on the loop thread; return its offset. Raises TombstoneRefused; EraseFailed, OSError (a full disk)."""
+    """Append a tombstone and return its offset. Call this on the loop thread. Raises TombstoneRefused if only an operator can
+    help; otherwise EraseFailed or OSError, for example if the disk is full.
+    """
     batch = build_batch([Record(0, node.env.clock.now_ms(), key, None)])
     try:
         appended = log.append_as_leader(memoryview(batch))

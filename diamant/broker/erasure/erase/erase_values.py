@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUNDS = 5
-"""The most compactions to remove the values. There is no limit while a caller waits and waiting may help."""
+"""The maximum number of compactions that an attempt makes. It does not apply while a caller waits and waiting may help."""
 LOOK_AGAIN_S = 0.05
 MAX_LOOK_AGAIN_S = 2.0
 """The pause between two compactions doubles from `LOOK_AGAIN_S` to `MAX_LOOK_AGAIN_S`."""
@@ -51,9 +51,10 @@ class EraseValues:
     """The dictionary `JobTable.waits_for`."""
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Compact until no value is left below the claims or compaction cannot remove more; return the intent with these steps.
+        """Compact until no value is left below the ends of the claims, at most `ROUNDS` times. Returns the intent with these
+        steps.
 
-        While a caller waits, this continues as long as waiting may help.
+        While a caller waits, goes on beyond `ROUNDS` if waiting may help.
         """
         left: Sequence[TopicPartition] = claims_of(intent, self.evidence.topics).affected
         rounds, pause_s = 0, LOOK_AGAIN_S
@@ -62,7 +63,7 @@ class EraseValues:
             intent = await self.compact(intent, left, "clean", "compacting", removal.progress)
             intent = await self.remove_files(intent.with_done(left, compactions=rounds), left)
             report, digest = await self.evidence.look(removal.subject, left), removal.subject.key_digest.hex()
-            # Do not compact clean partitions again while others are held up.
+            # Leave out clean partitions, so that they are not compacted again while others are held up.
             left = [one for one in left if report.state(one, intent.claims.get(one, 0), digest) == VALUES_PRESENT]
             is_held = removal.is_patient and any(self._is_held(intent, one) for one in left)
             if not left or (rounds >= ROUNDS and not is_held):
@@ -72,7 +73,7 @@ class EraseValues:
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
 
     def _show_transaction(self, intent: Intent, left: Sequence[TopicPartition], progress: Progress) -> None:
-        """Show in the progress an open transaction that holds one of the partitions, if there is one."""
+        """If an open transaction holds up one of the partitions, show it in the progress."""
         for one in left:
             log = self.evidence.logs.get(one)
             opened = None if log is None else oldest_open(log)
@@ -83,7 +84,9 @@ class EraseValues:
     async def compact(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> Intent:
-        """Compact partitions, several at once, so that the cleaner always has work; return the intent with the steps done."""
+        """Compact partitions and return the intent with the steps done. Several requests are pending at a time, so that the
+        cleaner always has work.
+        """
         self.waits_for.pop(intent.id, None)
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # Load the cleaner first: otherwise all tasks would wait for it and resume in the same turn.
@@ -113,7 +116,7 @@ class EraseValues:
     async def _compact_one(
         self, intent: Intent, partition: TopicPartition, until: str, step: Erased, compacted: CompactedBytes
     ) -> Erased:
-        """Compact one partition; return its step with the runner or the reason of the failure."""
+        """Compact one partition. Returns `step` with the runners that were used, or with the reason for the failure."""
         rounds = 0
         try:
             request = CompactRequest(
@@ -123,7 +126,7 @@ class EraseValues:
                 wait=until == "clean",
                 engine=intent.engine,
             )
-            # An erasure needs no counts, which would take reading all headers; the facts of segments have the horizons.
+            # Do not count records: an erasure does not need the counts, and counting would read all headers.
             report = (await self.compactions.compact(request, max_counted_bytes=0)).partitions[0]
             rounds = report.rounds
             if (held := report.held_back) is not None and held.reason == OPEN_TRANSACTION:
@@ -133,14 +136,14 @@ class EraseValues:
         except BrokerStopping:
             raise
         except OperationError as error:
-            # Quarantined, uncleanable, no longer compacted, or deleted: the scan reports values left in the partition.
+            # The partition is quarantined, uncleanable, no longer compacted, or deleted. The scan reports values left in it.
             step = replace(step, not_compacted=str(error))
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
         compacted.is_over(*partition, rounds=rounds)
         return step
 
     def _is_held(self, intent: Intent, partition: TopicPartition) -> bool:
-        """Return whether waiting may help: for an open transaction below the claim's end, or `min.compaction.lag.ms`."""
+        """Return whether waiting may help: until a transaction below the claim's end closes, or `min.compaction.lag.ms` passes."""
         log = self.evidence.logs.get(partition)
         if log is None or not log.config.is_compacted:
             return False
@@ -148,7 +151,10 @@ class EraseValues:
         return is_open or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     async def remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
-        """Delete files of these partitions that await deletion, uninterrupted once begun; return the intent with the counts."""
+        """Delete the files of these partitions that await deletion, and return the intent with their counts.
+
+        Once begun, this completes even if the caller is cancelled.
+        """
         work = asyncio.to_thread(self.evidence.remove_doomed, intent.topics, partitions)
         removed = await to_its_end(work)
         steps = {

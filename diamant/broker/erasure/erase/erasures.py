@@ -3,21 +3,21 @@
     erasure = await broker.erase(b"customer-42", ["users"], reason="GDPR Art. 17")
     erasure.state, erasure.next_due_ms, erasure.certificate
 
-The phases (`cleaner/erasure_state/intent.py`). After a stop, the broker resumes them at its next start:
+An erasure has the following phases (`cleaner/erasure_state/intent.py`). If the broker stops, its next start resumes them:
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
     removing    the partitions are compacted, files that await deletion are deleted, everything is scanned, and `values-gone` is
-                certified; or `nothing-matched`, which ends the erasure, if the topics hold nothing of the key
-    waiting     the erasure waits for the tombstones' horizon or a call of `erase_now`; then another round follows
+                certified; if the topics hold nothing of the key, `nothing-matched` is certified, and the erasure ends
+    waiting     the erasure waits for the tombstones' horizon or a call to `erase_now`; then another round removes the tombstones
     closing     the intent drops the key, everything is scanned again, `key-gone` is certified, and the intent is removed
 
-The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_steps.py`). A
-claim ends after the tombstone or, if no tombstone was needed, at the log end offset at the time when the key was located.
-Records written after the claim's end are listed but not erased. A partition with unreadable data or a remaining value gets no
-claim. An erasure that cannot be finished or certified is retried with growing pauses.
+The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_steps.py`). The claim
+about a partition ends after the tombstone, or, if none was needed, where the log ended when the key was located. Records beyond
+that offset are listed but not erased. A partition with unreadable data or a remaining value gets no claim. An erasure that cannot
+be finished or certified is retried with growing pauses.
 
-A name means the topic that had it at the time of the request (`certification/scope.py`). A topic that was deleted since then
-gets no claim, and the certificate says so. Once all topics are deleted, the erasure ends.
+A topic name in a request stands for the topic that has this name at that time (`certification/scope.py`). If that topic is
+deleted later, it gets no claim, and the certificate says so. Once all topics are deleted, the erasure ends.
 
 One erasure runs at a time. Parts shared with redactions are in `jobs/job_queue.py`.
 No error text and no log line contains a key or a value.
@@ -75,7 +75,7 @@ class Erasures:
         groups: Lazy[GroupCoordinator],
         on_key: Callable[[bytes], object] = no_note,
     ) -> None:
-        """`kept`: the stored certificates. `on_key` is called with each key that is to be erased."""
+        """`kept`: the stored certificates. `on_key` is called with the key of each erasure in progress."""
         self._evidence = evidence
         self._kept = kept
         files = intent_files(evidence.env, evidence.directory)
@@ -88,7 +88,7 @@ class Erasures:
         self.queue: JobQueue[Intent, Subject, Erasure] = JobQueue(steps, self.table, evidence, node)
 
     def pending(self, topic: str) -> PendingErasures | None:
-        """Return the erasures in progress that may concern a topic's tombstones; None if there are none."""
+        """Return the erasures in progress that may concern tombstones of a topic; None if there are none."""
         image = self._evidence.topics.image.topics.get(topic)
         return None if image is None else self._keys.of(self._evidence.keys.loaded, topic, uuid_to_text(image.topic_id))
 
@@ -141,7 +141,7 @@ class Erasures:
             return await self.queue.run(erasure_id, request.timeout, work)
 
     def _check(self, key: bytes, topics: Sequence[str]) -> None:
-        """Refuse topics in which a tombstone removes nothing, and a key that is too long for their records."""
+        """Refuse topics that are not compacted, since a tombstone removes nothing there, and keys that are too long for them."""
         if not topics:
             raise BadArgument("topics is empty: name the topics from which to erase the key")
         if len(topics) > MAX_TOPICS:
@@ -172,17 +172,17 @@ class Erasures:
                 if behind:
                     return await self._now_refused(intent, behind)
                 intent = replace(intent, due_ms=self._evidence.env.clock.now_ms())
-            # After any stop, the erasure resumes in its present phase.
+            # If the broker stops from here on, the erasure resumes in its current phase.
             await self.table.save(intent, key, intent.due_ms)
             return await self.queue.carry_out(intent, key, progress)
 
     async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
-        """Return the result of an erasure that keeps waiting because groups would miss its tombstones."""
+        """Return the result for an erasure that keeps waiting because groups would miss its tombstones."""
         known = await self._as_certified(intent.id)
         return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
 
     async def _over_already(self, erasure_id: str) -> Erasure:
-        """Return the result of an erasure that has ended with everything certified. Raises NotFound for any other."""
+        """Return the result of an erasure that has ended with everything certified. Raises NotFound if it has not."""
         try:
             found = await self._as_certified(erasure_id)
             if found.state in LAST_STATES:
@@ -190,8 +190,8 @@ class Erasures:
         except NotFound:
             pass  # An erasure that ended without a certificate gets the same error as a missing one.
         raise NotFound(
-            f"there is no erasure {erasure_id[:64]!r} in progress: it has ended, or has another id. The list of certificates "
-            "has those that are unfinished"
+            f"there is no erasure {erasure_id[:64]!r} in progress: it has ended, or the id is wrong. The list of certificates "
+            "shows the unfinished ones"
         )
 
     async def _as_certified(self, erasure_id: str) -> Erasure:

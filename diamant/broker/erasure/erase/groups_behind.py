@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupsBehind:
-    """The groups whose committed offsets are not past tombstones, and whether all groups are known."""
+    """Finds the groups whose committed offsets are not past the tombstones, and tells whether all groups are known."""
 
     logs: Mapping[TopicPartition, Log]
     groups: Lazy[GroupCoordinator]
@@ -30,24 +30,27 @@ class GroupsBehind:
     """All topics of the broker, including `__consumer_offsets`."""
 
     async def not_known(self) -> list[str]:
-        """Wait until the groups are loaded; return a text for each partition of their topic that cannot be loaded."""
+        """Wait until the groups are loaded. Returns the reason for each partition of `__consumer_offsets` that cannot be loaded."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
         return await groups_not_known(self.groups, self.topics)
 
     async def check_known(self, progress: Progress) -> None:
-        """Refuse to override a horizon if it is unknown which groups would miss the tombstone. Raises NotPossible."""
+        """Wait until the groups are loaded. Raises NotPossible if it is not known which groups would miss a tombstone."""
         progress.begin("waiting for the groups to be loaded")
         unknown = await self.not_known()
         if unknown:
             raise NotPossible(
                 "the tombstone cannot be removed before its horizon, because it is not known which groups have not read it: "
                 f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it is removed at its horizon. To remove "
-                "it now, look up the partition's problem in the broker's log, repair it and restart the broker"
+                "it now, find the partition's problem in the broker's log, repair it and restart the broker"
             )
 
     async def behind(self, intent: Intent, affected: Iterable[TopicPartition]) -> dict[str, list[str]]:
-        """Return the groups not past the tombstone, by partition (`users-0`). `affected`: the partitions that held the key."""
+        """Return the groups that have not committed past the tombstone, by partition (`users-0`).
+
+        `affected`: the partitions that held the key.
+        """
         from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
         found = {}
@@ -56,7 +59,7 @@ class GroupsBehind:
             if log is None:
                 continue
             mark = intent.done.get(partition, Erased()).tombstone_at
-            # Intents of earlier versions lack the offset of a tombstone that existed already. It is below the claim's end.
+            # Intents of earlier versions lack the offset of a tombstone that was there before. It is below the claim's end.
             end = intent.claims.get(partition, 0) if mark is None else mark + 1
             behind = sorted(group for committed, group in await groups_of(self.groups, log) if committed < end)
             if behind:

@@ -60,8 +60,8 @@ async def cancel(
             ended: RemovalResult = found
             return ended
     raise NotFound(
-        f"there is no erasure or redaction {job_id[:64]!r} in progress, so nothing was cancelled: it has ended, or has "
-        "another id. The list of certificates has those that are unfinished"
+        f"there is no erasure or redaction {job_id[:64]!r} in progress, so nothing was cancelled: it has ended, or the "
+        "id is wrong. The list of certificates shows the unfinished ones"
     )
 
 

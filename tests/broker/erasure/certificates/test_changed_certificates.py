@@ -108,7 +108,7 @@ def test_the_command_the_page_and_http_say_so(running_broker: Broker, tmp_path: 
     result = runner.invoke(certificates, arguments)
     assert (result.exit_code, page.exists(), file.exists()) == (3, False, False), result.output
     assert "changed since it was signed" in result.stderr
-    shown = f"as_it_is returns it as it is: diamant certificates {found['id']} --as-it-is -b {running_broker.bootstrap_servers}"
+    shown = f"as_it_is returns it anyway: diamant certificates {found['id']} --as-it-is -b {running_broker.bootstrap_servers}"
     assert shown in result.stderr
     result = runner.invoke(certificates, ["--as-it-is", *arguments])
     assert (result.exit_code, "changed since it was signed" in result.stderr) == (3, True), result.output
