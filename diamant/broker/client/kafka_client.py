@@ -117,7 +117,7 @@ class KafkaClient:
         self.close()
 
     def any_broker(self) -> KafkaConnection:
-        """Return the connection for requests to any broker. To open it, tries the bootstrap addresses, then other known brokers."""
+        """Return the connection for requests to any broker. Opens it if needed: bootstrap addresses first, then known brokers."""
         if self._any is None or self._any.is_closed:
             failures: list[ConnectionFailed] = []
             for host, port in dict.fromkeys((*self._bootstrap(), *self._addresses.values())):

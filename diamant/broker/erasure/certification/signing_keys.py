@@ -46,7 +46,7 @@ class SigningKeys:
             return await self.key()
 
     def _path(self) -> str:
-        """Return the path of the key. Raises StorageError if the location is not allowed, or if a key that was used is missing."""
+        """Return the path of the key. Raises StorageError if it is not allowed, or if the key was used before and is missing."""
         directory = self._node.config.data_dir
         path = self._node.config.diamant_certificate_key_file or default_path()
         check_outside(path, directory)

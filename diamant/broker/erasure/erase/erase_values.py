@@ -51,10 +51,9 @@ class EraseValues:
     """The dictionary `JobTable.waits_for`."""
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Compact until no value is left below the ends of the claims, at most `ROUNDS` times. Returns the intent with these
-        steps.
+        """Compact until no value is left below the claims, at most `ROUNDS` times; return the intent with these steps.
 
-        While a caller waits, goes on beyond `ROUNDS` if waiting may help.
+        While a caller waits, this continues beyond `ROUNDS` if waiting may help.
         """
         left: Sequence[TopicPartition] = claims_of(intent, self.evidence.topics).affected
         rounds, pause_s = 0, LOOK_AGAIN_S
@@ -143,7 +142,7 @@ class EraseValues:
         return step
 
     def _is_held(self, intent: Intent, partition: TopicPartition) -> bool:
-        """Return whether waiting may help: until a transaction below the claim's end closes, or `min.compaction.lag.ms` passes."""
+        """Return whether waiting may help: for an open transaction below the claim's end, or for `min.compaction.lag.ms`."""
         log = self.evidence.logs.get(partition)
         if log is None or not log.config.is_compacted:
             return False

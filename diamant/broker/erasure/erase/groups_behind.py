@@ -30,7 +30,7 @@ class GroupsBehind:
     """All topics of the broker, including `__consumer_offsets`."""
 
     async def not_known(self) -> list[str]:
-        """Wait until the groups are loaded. Returns the reason for each partition of `__consumer_offsets` that cannot be loaded."""
+        """Wait until the groups are loaded. Returns a reason for each partition of `__consumer_offsets` that cannot be loaded."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
         return await groups_not_known(self.groups, self.topics)

@@ -1,1 +1,1 @@
-"""Removals: the queue of their jobs, their cancellation, and other parts that erasures and redactions share."""
+"""The parts that erasures and redactions share: the queue of their jobs, cancellation, and the issue of certificates."""

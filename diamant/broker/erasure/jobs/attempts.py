@@ -1,4 +1,4 @@
-"""Attempts at jobs: one holds the lock, and others wait for it or are being cancelled."""
+"""Attempts at jobs. One attempt holds the lock and makes progress; others wait for the lock, or are being cancelled."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Attempts:
         self._table = table
         self.lock = lock
         self.waiting: set[str] = set()
-        """Jobs that wait for the lock, or that waited for it when their caller left."""
+        """The jobs that wait for the lock, or that were waiting for it when their caller left."""
         self.running: dict[asyncio.Task[Any], str] = {}
-        """The attempts in progress, with the ids of their jobs."""
+        """The attempts in progress, each with the ID of its job."""
         self.ending: dict[str, asyncio.Future[bool]] = {}
-        """Jobs being cancelled, which are not resumed. The future's result is whether the job was cancelled."""
+        """The jobs that are being cancelled; they are not resumed. The result of the future is whether the job was cancelled."""
 
     @asynccontextmanager
     async def locked(self, job_id: str, group: JobGroup | None = None) -> AsyncIterator[None]:
-        """Hold the lock, or have a turn in the group that holds it. The job is not resumed during that time."""
+        """Run the block under the lock, or during a turn in the group that holds it. Until its end, the job is not resumed."""
         self.waiting.add(job_id)
         async with self.lock if group is None else group.turn(job_id):
             self.waiting.discard(job_id)
@@ -70,7 +70,7 @@ class Attempts:
             await asyncio.wait(attempts)
 
     def other_holder(self, job_id: str) -> str:
-        """Return a text that names the job for which this job waits; "" if it does not wait."""
+        """Return part of a message that names the job for which this job waits; "" if it does not wait."""
         if job_id not in self.waiting or not self.lock.holder:
             return ""
         return f" because it waits for {self.lock.holder}, which is in progress (cancel that one if it hangs)"

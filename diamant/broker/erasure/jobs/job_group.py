@@ -1,12 +1,12 @@
-"""The jobs of one request, which change records one after the other and are proved by one scan.
+"""Groups of jobs that share scans. The jobs change records one after the other; then a single scan certifies all of them.
 
-    group = JobGroup(scan, {"0f3a": "erase-key in customers", ...})
-    async with group.turn("0f3a"):           a member works while it has its turn
-        report = await group.scan(asked)     lets the others work, and waits until all of them ask for a scan, or have left
-    group.leave("0f3a")                      its attempt is over, however it has ended
+    group = JobGroup(scan, {"0f3a": "erase-key in customers", ...}, ...)
+    async with group.turn("0f3a"):                a job works only during its turn
+        report = await group.scan("0f3a", asked)  ends the turn, and scans once every member has asked for a scan or has left
+    group.leave("0f3a")                           the job's attempt is over, with or without success
 
-So a request about a dozen topics is certified by one scan, or by two if keys are to be removed at once, since jobs also share the
-scan that they ask for after removing their tombstones. Each job still gets a report about its own subject.
+So one scan certifies a request about a dozen topics. If the tombstones are removed immediately as well, there are two scans: one
+after the values are gone, and one after the tombstones are gone. Each job gets a report about its own subject.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Scan: TypeAlias = "Callable[[Sequence[ScanRequest], Progress], Awaitable[list[ScanReport]]]"
 
 MOST = 256
-"""The most members of a group. A scan keeps findings about each of them."""
+"""The maximum number of members of a group. A scan keeps separate findings for each of them in memory."""
 
 
 class JobGroup:
@@ -35,7 +35,7 @@ class JobGroup:
     def __init__(
         self, scan: Scan, names: Mapping[str, str], progress: Progress, hits: Mapping[str, HitsByPartition]
     ) -> None:
-        """`names`: the members' names for the progress, by job id. `hits`: the findings of an earlier search, by job id."""
+        """`names`: for each job ID, the name that the progress shows. `hits`: for job IDs, the findings of an earlier search."""
         self.hits = hits
         self._scan = scan
         self._names = names
@@ -49,7 +49,7 @@ class JobGroup:
 
     @asynccontextmanager
     async def turn(self, job_id: str) -> AsyncIterator[None]:
-        """Work as the only member. A job whose parts are the members needs no turn."""
+        """Run the block while no other member works. The job of the request itself is not a member, and does not wait."""
         if job_id not in self._names:
             yield
             return
@@ -62,7 +62,9 @@ class JobGroup:
             self._end_turn(job_id)
 
     async def scan(self, job_id: str, asked: ScanRequest) -> ScanReport:
-        """Scan for all members together; return the report about this one's subject. A failure of the scan is raised for each."""
+        """Share a scan with all other members, and return the report about this member's subject. If the scan fails, its error is
+        raised for every member.
+        """
         future: asyncio.Future[ScanReport] = asyncio.get_running_loop().create_future()
         self._asked[future] = asked
         self._end_turn(job_id)
@@ -75,12 +77,12 @@ class JobGroup:
         return report
 
     def leave(self, job_id: str) -> None:
-        """End the membership of a job."""
+        """Remove a member, so that the others do not wait for it."""
         self._members.discard(job_id)
         self._scan_if_all_ask()
 
     async def end(self) -> None:
-        """Cancel the scans in progress. The members have left."""
+        """Cancel the scans in progress. Call this after all members have left."""
         for task in self._scans:
             task.cancel()
         await asyncio.gather(*self._scans, return_exceptions=True)

@@ -1,11 +1,11 @@
-"""The queue of erasures and redactions: jobs that change segments, are certified, and survive a stop of the broker.
+"""The queue of erasures and redactions: jobs that change segments, end with a certificate, and survive a restart of the broker.
 
-Each job has an intent on disk until it ends. Unfinished jobs resume at the next start or when they are due. A broker runs one
+Each job has an intent on disk until it ends. Unfinished jobs resume at the next start, or at their due time. A broker runs one
 job at a time, of either kind. Bounds: `MAX_WAITING` waiting calls, `MAX_UNFINISHED` unfinished jobs.
 
 A job that can never be certified is retried forever, with growing pauses, unless a user cancels it (`pending_jobs.py`).
 
-Error texts and log lines never contain a key, a value or the condition of a request.
+Error messages and log lines never contain a key, a value or the condition of a request.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class JobQueue(Generic[IntentT, SubjectT, ResultT]):
-    """The removals of one kind in one broker. Belongs to the loop thread."""
+    """The jobs of one kind (erasures or redactions) in one broker. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         node: Node,
         lock: JobLock | None = None,
     ) -> None:
-        """`lock`: the lock that is shared with the other kind, so that one job runs at a time."""
+        """`lock`: the lock to share with the other kind, so that one job runs at a time; None to make a new one."""
         self.kind = kind
         self.table = table
         self.keys = evidence.keys
@@ -68,7 +68,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         self.clock = node.env.clock
         self.attempts = Attempts(table, JobLock() if lock is None else lock)
         self.calls = 0
-        """The number of calls that wait for their jobs."""
+        """The number of calls that are waiting for their jobs."""
         self.is_stopping = False
         self.cancels: set[asyncio.Task[Any]] = set()
         """The cancellations in progress."""
@@ -79,7 +79,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
     # -- the broker's start and stop -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the unfinished intents of an earlier run, and resume each when it is due."""
+        """Read the intents that an earlier run has left, and schedule their jobs."""
         table = self.table
         for path in await asyncio.to_thread(tidy, table.files.env, table.files.directory, table.files.prefix):
             logger.warning(
@@ -102,7 +102,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             await self._read(job_id, key)
 
     async def _read(self, job_id: str, key: SigningKey) -> None:
-        """Read an intent of an earlier run, and resume its job when due. A job with an unreadable intent is not resumed."""
+        """Read an intent that an earlier run has left, and schedule its job, unless the intent is unreadable."""
         table = self.table
         table.unread.discard(job_id)
         try:
@@ -117,7 +117,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         table.schedule(job_id, self.clock.now_ms() if due_ms is None else due_ms)
 
     async def stop(self) -> None:
-        """End all attempts and wait for the cancellations in progress. The intents remain on disk."""
+        """Cancel all attempts, and wait until they and the cancellations of jobs have ended. The intents remain on disk."""
         self.is_stopping = True
         tasks = [*self.attempts.running, *self._resumed]
         for task in tasks:
@@ -127,7 +127,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
     # -- resuming --------------------------------------------------------------------------------------------------------
 
     async def resume_due(self) -> None:
-        """Begin to resume the due jobs, except during a stop. Await `settled` for the end, which may take long."""
+        """Begin to resume the due jobs, unless the broker is stopping. Does not wait until they have ended (see `settled`)."""
         due = [] if self.is_stopping else self.table.due_now()[:MOST]
         if due:
             task = self.loop.create_task(self._try_all(due))
@@ -135,12 +135,12 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             task.add_done_callback(self._resumed.discard)
 
     async def settled(self) -> None:
-        """Wait until resumed jobs have ended or are due later, but not while a call is ahead of them."""
+        """Wait until the resumed jobs have ended or are due later. Returns early if calls wait, since they may come first."""
         while self._resumed and not self.calls:
             await asyncio.wait(set(self._resumed))
 
     async def _try_all(self, job_ids: Sequence[str]) -> None:
-        """Make an attempt at each of these jobs. If jobs of this kind can share scans, several share them."""
+        """Make an attempt at each of these jobs. Several jobs share their scans if this kind allows it."""
 
         async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
             return await self._evidence.scan(asked, await self.keys.key(), progress)
@@ -172,7 +172,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         except (OperationError, StorageError, OSError, ValueError) as error:
             self._note_failed_try(job_id, logging.WARNING, reason_of(error))
         except Exception as error:
-            # The error's text may contain record data, so log the location only.
+            # The error message may contain record data, so log only the location.
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}, {at.name}"
             what = f"unexpected {type(error).__name__} at {where}; please report this"
@@ -197,7 +197,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             table.held += 1
             table.failures[job_id] = table.failures.get(job_id, 0) + 1
             pause_s = max(0, table.due[job_id] - self.clock.now_ms()) // 1000
-            logger.log(level, "%s %s: not finished, retried in %d s: %s", table.noun, job_id, pause_s, reason)
+            logger.log(level, "%s %s: not finished, next attempt in %d s: %s", table.noun, job_id, pause_s, reason)
 
     async def carry_out(
         self,
@@ -208,7 +208,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         is_new: bool = False,
         group: JobGroup | None = None,
     ) -> ResultT:
-        """Carry out a job from its present phase, or end it if its topics were deleted. The caller holds the lock."""
+        """Carry out a job from its current phase on, or end it if its topics were deleted. The caller must hold the lock."""
         intent, removal, present = self._attempt(intent, key, progress, is_new=is_new, group=group)
         gone = [one.topic for one in present.ended]
         for topic in gone:
@@ -220,7 +220,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         return await self.kind.end(intent, removal, ended, is_scanned=True)
 
     async def give_up(self, intent: IntentT, key: SigningKey, ended: Ended) -> ResultT:
-        """End a job without changing anything else. `ended` is recorded in its certificate."""
+        """End a job without changing any records. Its certificate records `ended`."""
         intent, removal, _ = self._attempt(intent, key)
         return await self.kind.end(intent, removal, ended)
 
@@ -243,10 +243,10 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
 
     @contextmanager
     def call(self, group: JobGroup | None = None, *, is_new: bool = True) -> Iterator[None]:
-        """Count a call, if the limit allows another. Jobs of a group are not counted, since their request is. Raises TooMany."""
+        """Count a call during the block. Jobs of a group are not counted, since their request is. Raises TooMany at the limit."""
         is_full = self.calls >= MAX_WAITING and group is None
         if is_full or (is_new and len(self.table.due) >= MAX_UNFINISHED):
-            raise TooMany(f"too many {self.table.noun}s are waiting, try again when some of them have ended")
+            raise TooMany(f"too many {self.table.noun}s are waiting: try again when some of them have ended")
         self.calls += group is None
         try:
             yield
@@ -264,10 +264,11 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         job_id: str | None = None,
         group: JobGroup | None = None,
     ) -> ResultT:
-        """Begin a job about some topics and carry it out for its caller. Failures are raised as an OperationError.
+        """Begin a job about some topics and carry it out for its caller. Every failure is raised as an OperationError.
 
-        `intent_of` takes the job's id and scope. `check` may refuse the job before it waits for its turn. `job_id`: None for a
-        new id. `group`: the group of jobs that are certified together, which holds the lock.
+        `intent_of` makes the intent from the job's ID and scope. `check` may refuse the job before it waits for its turn.
+        `job_id`: None for a new ID. `group`: the group that the job joins, whose jobs share their scans; the group must hold the
+        lock.
         """
 
         async def first(intent: IntentT, key: SigningKey) -> ResultT:
@@ -284,16 +285,19 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             return await self.run(intent.id, timeout_s, first(intent, key))
 
     def is_attempting(self, job_id: str) -> bool:
-        """Return whether an attempt at a job is in progress or waits for the lock."""
+        """Return whether an attempt at a job is in progress or waiting for the lock."""
         return job_id in self.table.busy or job_id in self.attempts.waiting
 
     async def catch_up(self, job_id: str, group: JobGroup) -> None:
-        """Make an attempt at an unfinished job if it is due. Raises the errors of the attempt."""
+        """If an unfinished job is due, make an attempt at it. Raises the errors of the attempt."""
         if self.table.due.get(job_id, 0) <= self.clock.now_ms():
             await self.attempts.run(job_id, self._resume(job_id, group))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-        """Run the work for which a caller waits, within its timeout. Failures are raised as an OperationError."""
+        """Run work for which a caller waits, and return its result. Every failure is raised as an OperationError, also a timeout.
+
+        `timeout_s`: None for the default.
+        """
         limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:
@@ -325,7 +329,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             attempts.waiting.discard(job_id)
 
     def _is_caller_cancelled(self) -> bool:
-        """Return whether the caller itself is cancelled, and not only the task that it awaits."""
+        """Return whether the caller itself was cancelled, and not only the task that it awaits."""
         task = asyncio.current_task()
         return self.is_stopping or (task is not None and task.cancelling() > 0)
 
@@ -336,7 +340,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         return [self._row(one) for one in sorted(self.table.due)]
 
     async def unfinished_on_disk(self) -> list[JsonObject]:
-        """Return the unfinished jobs. `due_ms` is None for a job that is not resumed because its intent cannot be read."""
+        """Return all unfinished jobs. `due_ms` is None for a job that is not resumed because its intent cannot be read."""
         table = self.table
         found = await table.ids_on_disk()
         ids = {one for one in found if not table.is_over(one)} | set(table.due)

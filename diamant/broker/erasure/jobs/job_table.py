@@ -1,4 +1,4 @@
-"""The unfinished jobs of one kind: intents and certificates on disk, due times, and counts of outcomes."""
+"""The unfinished jobs of one kind: their intents and certificates on disk, their due times, and counts of outcomes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 60_000
-"""The pause before the retry of an unfinished job, on the broker's clock."""
+"""The pause before an unfinished job is retried, on the broker's clock."""
 MAX_RETRY_DOUBLINGS = 10
-"""The number of times that this pause doubles for a job that cannot be certified: up to 17 hours."""
+"""How often this pause can double for a job that cannot be certified: up to 17 hours."""
 MAX_FAILURE_DOUBLINGS = 6
-"""The number of times that this pause doubles for attempts that fail before certification, as on a full disk: up to an hour."""
+"""How often this pause can double if attempts fail before certification, as on a full disk: up to an hour."""
 MAX_REMEMBERED = 1_000
-"""The most ids of ended jobs kept in memory."""
+"""The maximum number of IDs of ended jobs kept in memory."""
 
 ID_BYTES = 16
 
@@ -49,7 +49,9 @@ class JobTable(Generic[IntentT]):
         on_known: Callable[[IntentT, SigningKey], object] = lambda _intent, _key: None,
         on_finished: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`noun` names the kind in texts. `on_known` is called with each intent on disk, `on_finished` after its removal."""
+        """`noun` names the kind in messages. `on_known` is called with each intent that is on disk, `on_finished` with the job ID
+        after an intent was removed.
+        """
         self.noun = noun
         self.files = files
         self.on_known = on_known
@@ -57,31 +59,31 @@ class JobTable(Generic[IntentT]):
         self._clock = node.env.clock
         self._scheduler = node.scheduler
         self.due: dict[str, int] = {}
-        """The time to resume each job, by id."""
+        """When to resume each job, by job ID."""
         self.busy: Counter[str] = Counter()
-        """By job id, the number of holds by attempts, resumptions and cancellations. A job with a hold is not resumed."""
+        """The number of holds on each job, by attempts, resumptions and cancellations. A job with a hold is not resumed."""
         self.are_resumed = False
-        """True while due jobs are being resumed. Jobs that become due then wait, to be resumed together."""
+        """True while due jobs are being resumed. Jobs that become due during that time wait, and are then resumed together."""
         self.unread: set[str] = set()
-        """The jobs in `due` whose intents were not read yet, since there was no key to read them at the start."""
+        """The jobs in `due` whose intents have not been read yet, because the key was not available at the start."""
         self.waits_for: dict[str, str] = {}
-        """A text about the open transaction that a job waits for, by job id."""
+        """Descriptions of the open transactions for which jobs wait, by job ID."""
         self.failures: dict[str, int] = {}
-        """The number of failed attempts in a row since the start, by job id."""
+        """The number of consecutive failed attempts since the start, by job ID."""
         self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
         self.done = 0
         """The number of jobs that ended since the start with everything certified."""
         self.failed = 0
-        """The number of jobs that ended uncertified since the start."""
+        """The number of jobs that ended since the start without everything being certified."""
         self.held = 0
-        """The number of attempts that certified nothing and whose jobs are resumed."""
+        """The number of attempts that certified nothing, but whose jobs are resumed later."""
 
     async def ids_on_disk(self) -> list[str]:
         """Return the ids of the intents on disk."""
         return await asyncio.to_thread(self.files.ids)
 
     async def save(self, intent: IntentT, key: SigningKey, due_ms: int | None = None) -> None:
-        """Write an intent to disk; its job resumes at `due_ms`, or after a pause. Completes even if cancelled."""
+        """Write an intent to disk, and schedule its job for `due_ms` (default: after a pause). Completes even if cancelled."""
 
         async def save() -> None:
             await asyncio.to_thread(self.files.write, intent, key)
@@ -92,7 +94,7 @@ class JobTable(Generic[IntentT]):
         await to_its_end(save())
 
     def schedule(self, job_id: str, due_ms: int) -> None:
-        """Resume a job at `due_ms`."""
+        """Schedule a job to be resumed at `due_ms`."""
         self.due[job_id] = due_ms
         self._scheduler.poke()
 
@@ -101,27 +103,27 @@ class JobTable(Generic[IntentT]):
         self.busy[job_id] += 1
 
     def release(self, job_id: str) -> None:
-        """End a hold. The job may have become due during it."""
+        """End a hold. If the job has become due in the meantime, it is resumed."""
         self.busy[job_id] -= 1
         if not self.busy[job_id]:
             del self.busy[job_id]
         self._scheduler.poke()
 
     def next_due_ms(self) -> int | None:
-        """Return the due time of the next job to resume; None if there is none, or while other jobs are being resumed."""
+        """Return when the next job has to be resumed; None if no job is waiting, or while other jobs are being resumed."""
         if self.are_resumed:
             return None
         return min((due_ms for one, due_ms in self.due.items() if one not in self.busy), default=None)
 
     def due_now(self) -> list[str]:
-        """Return the jobs to resume now, earliest due time first; none while other jobs are being resumed."""
+        """Return the jobs to resume now, in order of their due times. Empty while other jobs are being resumed."""
         now_ms = self._clock.now_ms()
         due = [(due_ms, one) for one, due_ms in self.due.items() if due_ms <= now_ms and one not in self.busy]
         return [] if self.are_resumed else [one for _, one in sorted(due)]
 
     @contextmanager
     def resuming(self, job_ids: Sequence[str]) -> Iterator[None]:
-        """Resume these jobs inside the block: neither they nor jobs that become due in the meantime are resumed elsewhere."""
+        """Keep these jobs, and any that become due, from being resumed elsewhere while the block resumes them."""
         self.are_resumed = True
         for one in job_ids:
             self.hold(one)
@@ -133,7 +135,7 @@ class JobTable(Generic[IntentT]):
                 self.release(one)
 
     def pause_ms(self, job_id: str) -> int:
-        """Return the default pause before the next attempt, which grows with each failed attempt."""
+        """Return the default pause before the next attempt. It grows with each consecutive failure."""
         return RETRY_MS << min(self.failures.get(job_id, 0), MAX_FAILURE_DOUBLINGS)
 
     def retry_ms(self, retries: int) -> int:
@@ -155,25 +157,25 @@ class JobTable(Generic[IntentT]):
         self._on_finished(job_id)
 
     async def finish_ended(self, job_id: str) -> None:
-        """Forget a job that an earlier attempt ended. If its certificate had no final file name yet, name and log it."""
+        """Forget a job that an earlier attempt has ended. If its certificate still lacks its final name, rename it and log it."""
         files = self.files
         named = await to_its_end(asyncio.to_thread(name_pending, files.env, files.directory, job_id, files.prefix))
         self.finish(job_id)
         if named is not None:
             is_done = named.endswith(tuple(f".{state}.json" for state in LAST_STATES))
             self.done, self.failed = self.done + is_done, self.failed + (not is_done)
-            logger.warning("%s %s has ended already; its certificate: %s", self.noun, job_id, named)
+            logger.warning("%s %s has already ended; its certificate: %s", self.noun, job_id, named)
 
     async def drop(self, job_id: str) -> None:
-        """Remove the intent of a job that has changed nothing, and count that job as failed."""
+        """Remove the intent of a job that has changed nothing, and count the job as failed."""
         await to_its_end(asyncio.to_thread(self.files.remove, job_id))
         self.finish(job_id)
         self.failed += 1
 
     async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[JsonObject, str]:
-        """Sign a certificate of these fields, write it to disk, and return it with its path. `is_last`: remove the intent, too.
+        """Sign a certificate with these fields, write it to disk, and return it with its path. `is_last`: also remove the intent.
 
-        Writes complete even if the caller is cancelled. Raises OSError.
+        The writes complete even if the caller is cancelled. Raises OSError.
         """
         files, job_id = self.files, fields["id"]
         path = certificate_path(files.directory, job_id, fields["state"], files.prefix)
@@ -191,7 +193,7 @@ class JobTable(Generic[IntentT]):
         return signed, path
 
     def count_certificate(self, state: str, *, has_ended: bool) -> None:
-        """Count a certificate by its state as done, failed or held. `has_ended`: its job ended without completion."""
+        """Count a certificate as done, failed or held, by its state. `has_ended`: its job ended without being completed."""
         if state in LAST_STATES:
             self.done += 1
         elif has_ended:
@@ -200,14 +202,14 @@ class JobTable(Generic[IntentT]):
             self.held += 1
 
     def note_failure(self, job_id: str) -> None:
-        """Count a failed attempt: as held if its job is resumed, else as failed unless the job has ended and was counted then."""
+        """Count a failed attempt as held if its job will be resumed, else as failed, unless the job was counted when it ended."""
         if job_id in self.due:
             self.held += 1
         elif not self.is_over(job_id):
             self.failed += 1
 
     def fate_of(self, job_id: str) -> str:
-        """Return a text about the fate of a job whose caller no longer waits."""
+        """Return part of a message that says what becomes of a job whose caller no longer waits."""
         if job_id in self.due:
             return "it continues in the broker"
         return "it has ended just now, see its certificate" if self.is_over(job_id) else "nothing was changed"

@@ -1,7 +1,7 @@
-"""The list of a broker's certificates, public key and unfinished erasures and redactions, and the cancellation of such jobs.
+"""Operations on erasures and redactions as a whole: list them with their certificates and the public key, and cancel one.
 
-A cancelled job gets a certificate with the reason and no claims. A cancellation waits for the attempt that it ends, but not in
-the queue. Once begun, it completes even if its caller has left.
+A cancelled job gets a certificate with the reason and without claims. A cancellation does not wait for its turn in the queue,
+only for the end of the attempt that it interrupts. Once begun, it completes even if its caller has left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from diamant.storage.errors import StorageError
 async def certificates(
     kept: Certificates, queues: Callable[[], Iterable[AnyQueue]], _request: CertificatesRequest, _progress: Progress
 ) -> Mapping[str, Any]:
-    """Return the certificates, the unfinished jobs and the public key; see `Broker.certificates`."""
+    """Return all certificates, the unfinished jobs and the public key, as described at `Broker.certificates`."""
     public_key = problem = None
     try:
         public_key = await kept.public_key()
@@ -52,7 +52,7 @@ AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 async def cancel(
     queues: Callable[[], Iterable[AnyQueue]], request: CancelRequest, _progress: Progress
 ) -> RemovalResult:
-    """Cancel an unfinished job of any kind; return its result, which is not certified. See `Broker.cancel`."""
+    """Cancel an unfinished erasure or redaction, and return its uncertified result; see `Broker.cancel`."""
     job_id = request.id
     for queue in queues():
         found = await _begin(queue, job_id, request.reason)
@@ -66,7 +66,7 @@ async def cancel(
 
 
 async def _begin(queue: AnyQueue, job_id: str, reason: str) -> Any:
-    """Cancel a job and return its result, or None if there is no such job. The broker's stop waits for this."""
+    """Cancel a job and return its result, or None if there is no such job. A stop of the broker waits until this is done."""
     certificate_texts.check_reason(reason, "")
     if queue.is_stopping:
         raise BrokerStopping("the broker is stopping, so nothing was cancelled")
@@ -91,7 +91,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
             found = await _end(queue, job_id, reason)
             is_cancelled = True
         finally:
-            # Do this last: until then, the attempt's caller learns from `ending` whether the job was cancelled.
+            # Do this last. The caller of the attempt looks in `ending` to learn whether the job was cancelled.
             del attempts.ending[job_id]
             ending.set_result(is_cancelled)
             queue.table.release(job_id)
@@ -100,12 +100,12 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
 
 
 async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey) -> None:
-    """Refuse a reason that a certificate must not contain, before anything is stopped."""
+    """Before anything is stopped, refuse a reason that contains what a certificate must not contain."""
     try:
         intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
         sought, needles = queue.kind.sought(intent), Needles(key.secret, intent.needles)
     except (OSError, ValueError):
-        return  # An unreadable intent cannot be cancelled either; `_end` raises that error.
+        return  # A job with an unreadable intent cannot be cancelled. `_end` raises that error.
     certificate_texts.check_unsaid("the reason", [reason], sought, needles)
 
 

@@ -1,7 +1,7 @@
-"""Removals: jobs with one of two kinds of subject, a key to erase or records to redact.
+"""Removals: jobs of two kinds, which either erase a key or redact records. Their subject is the key or the records.
 
-The queue runs a removal (`job_queue.py`), its kind has the subject and the steps (`RemovalKind`), and certificates of both kinds
-are issued in the same way (`removal_certificates.py`).
+The queue (`job_queue.py`) runs removals of both kinds alike, and certificates of both kinds are issued in the same way
+(`removal_certificates.py`). Each kind defines its subject and its steps (`RemovalKind`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a job without completion, as its certificate records it."""
+    """How a job ended that was not completed, as its certificate records it."""
 
     what: str
     at_ms: int
     """The time on the broker's clock."""
     reason: str = ""
-    """The reason that the user gave; "" if none is required."""
+    """The reason that the user gave, or an explanation; "" if none is needed."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of its JSON object."""
@@ -46,41 +46,41 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Removal(Generic[SubjectT]):
-    """An attempt: its parts that stay the same from the first step to the last."""
+    """What stays the same in all steps of an attempt."""
 
     key: SigningKey
     subject: SubjectT
-    """The key or the records to remove. The values are added once they are located."""
+    """The key or the records to remove. The values to search for are added once they have been located."""
     progress: Progress
     is_patient: bool = False
-    """True if a caller waits."""
+    """True if a caller waits for the result."""
     is_new: bool = False
-    """True for the first attempt: the values are not known yet."""
+    """True for the first attempt, when the values are not known yet."""
     group: JobGroup | None = None
-    """The group of jobs that the same scan certifies; None if this job has its own scan."""
+    """The group of jobs with which this job shares its scans; None if it scans alone."""
     holders: list[RecordHolder] = field(default_factory=list)
-    """The members that held the records when they were located, at most `MAX_HOLDERS`."""
+    """Members of share groups that held the records when they were located, at most `MAX_HOLDERS`."""
 
     def add_holders(self, holders: Sequence[RecordHolder]) -> None:
-        """Add members that hold records of the subject."""
+        """Add members of share groups that hold records of the subject."""
         self.holders.extend(holders[: MAX_HOLDERS - len(self.holders)])
 
 
 class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
-    """A subject and the steps that remove it."""
+    """A kind of removal: what its subject is, and the steps that remove it."""
 
     @property
     def failure(self) -> type[OperationError]:
-        """The error to raise for an attempt that is retried."""
+        """The error to raise if an attempt fails and its job is retried later."""
         ...
 
     @property
     def shares_scans(self) -> bool:
-        """True if one scan may certify several jobs of this kind; False if a job of this kind has no scan of its own."""
+        """True if one scan can certify several jobs of this kind; False if jobs of this kind do not scan themselves."""
         ...
 
     def due_ms(self, intent: IntentT_contra) -> int | None:
-        """Return the time at which to resume a job of an earlier run; None: now."""
+        """Return when to resume a job that an earlier run has left; None: now."""
         ...
 
     def subject(self, intent: IntentT_contra, key: SigningKey, topics: frozenset[str]) -> SubjectT:
@@ -88,42 +88,44 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
         ...
 
     def sought(self, intent: IntentT_contra) -> Sequence[bytes]:
-        """Return the key or the texts that the request names."""
+        """Return the key, or the strings in the condition, that the request names."""
         ...
 
     def deleted(self, present: Present) -> str:
-        """Return `Ended.what` for a removal none of whose topics still exists."""
+        """Return `Ended.what` for a removal whose topics were all deleted."""
         ...
 
     async def carry_out(self, intent: IntentT_contra, removal: Removal[SubjectT]) -> ResultT_co:
-        """Continue in the intent's phase; return the result. Each phase must be on disk before the next removes anything."""
+        """Continue in the intent's phase, and return the result. Must save each phase before the next one removes anything."""
         ...
 
     async def end(
         self, intent: IntentT_contra, removal: Removal[SubjectT], ended: Ended, *, is_scanned: bool = False
     ) -> ResultT_co:
-        """Certify the end without changing records. `is_scanned`: the certificate says where a scan saw the subject."""
+        """Issue a certificate about the end of the job, without changing records. `is_scanned`: scan before that, so that the
+        certificate says where the subject still is.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
-    """The result of one call for a removal."""
+    """The result of a call that begins or continues a removal."""
 
     id: str
     state: str
-    """The state of the certificate."""
+    """The state that the certificate claims."""
     certificate: JsonObject
     certificate_path: str
     public_key: str
-    """The public key as PEM, for the verifier to pin."""
+    """The public key as PEM, which the verifier should pin."""
     next_due_ms: int | None
     """The time of the next attempt, or of the certificate for `key-gone`; None if nothing follows."""
     held_by: list[RecordHolder] = field(default_factory=list, kw_only=True)
     """Members of share groups that held the records when this attempt located them."""
 
     def own_fields(self) -> Mapping[str, Any]:
-        """Return the fields that only results of this kind have."""
+        """Return the fields that are specific to this kind of result."""
         return {"next_due_ms": self.next_due_ms}
 
     def to_fields(self) -> JsonObject:

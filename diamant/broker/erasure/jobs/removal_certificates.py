@@ -1,4 +1,4 @@
-"""Certificates of removals: made from the findings of a scan, signed by `JobTable.issue`, which ends a finished job."""
+"""Certificates of removals. They are made from the findings of a scan, and signed by `JobTable.issue`."""
 
 from __future__ import annotations
 
@@ -28,31 +28,33 @@ FIELDS = (
     "tombstones_since", "tombstones_since_not_listed", "unmatched", "lost_tombstones", "elsewhere", "elsewhere_not_listed",
     "segments", "configuration", "coverage", "next", "not_covered",
 )  # fmt: skip
-"""The fields of certificates, in the order of HTTP answers."""
+"""The fields of certificates, in the order in which HTTP responses show them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The findings of a scan about a removal. Sign them in the same turn of the loop, since topics may change after it."""
+    """What a scan says about a removal. Sign it in the same turn of the loop, since topics may change after that."""
 
     report: ScanReport
     after: tuple[FileDigest, ...]
-    """The present digests of the affected segments; empty if nothing was scanned."""
+    """The digests of the affected segments after the removal; empty if nothing was scanned."""
     present: Present
     state: str
-    """The state of all claims together."""
+    """The state that all claims together support."""
 
 
 class RemovalCertificates(Generic[IntentT]):
-    """The issuer of the certificates of one kind. Belongs to the loop thread."""
+    """Issues the certificates of one kind of removal. Belongs to the loop thread."""
 
     def __init__(self, evidence: Evidence, table: JobTable[IntentT]) -> None:
-        """`table` counts the certificates and forgets the jobs that end."""
+        """`table`: counts the certificates, and forgets the jobs that have ended."""
         self._evidence = evidence
         self._table = table
 
     async def scan(self, intent: IntentT, removal: Removal[Any], is_meant: IsMeant) -> ScanReport:
-        """Scan everything for the subject and the remains that `is_meant` selects, once for all of a group. May take long."""
+        """Scan everything for the subject, and for the remains that `is_meant` selects. Jobs of a group share the scan. May take
+        long.
+        """
         asked = ScanRequest(removal.subject, is_meant)
         if removal.group is not None:
             return await removal.group.scan(intent.id, asked)
@@ -68,9 +70,9 @@ class RemovalCertificates(Generic[IntentT]):
         own: Mapping[str, Any],
         ended: Ended | None,
     ) -> tuple[JsonObject, str]:
-        """Sign and store a certificate; return it and its path. With a final state, or with `ended`, remove the intent.
+        """Sign and store a certificate, and return it with its path. Remove the intent if the state is final or `ended` is given.
 
-        `topics`: the topics that it lists. `own`: fields that only this kind has, or that it fills in its own way.
+        `topics`: the topics that the certificate lists. `own`: fields that only this kind has, or to which it adds.
         """
         fields = self._fields(intent, removal, verdict, topics, own, ended)
         is_last = verdict.state in LAST_STATES or ended is not None

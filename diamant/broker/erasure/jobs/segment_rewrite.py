@@ -1,4 +1,4 @@
-"""The replacement of closed segments by segments without the records to remove, while cleaning is paused."""
+"""Replaces closed segments, while cleaning is paused, with segments that lack the records to remove."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def cleaning_paused(cleaning: NodeCleaner, partitions: Iterable[TopicPartition]) -> AsyncIterator[None]:
-    """Keep rounds from replacing segments of these partitions."""
+    """Keep the cleaner from replacing segments of these partitions during the block."""
     service = await cleaning.service()
     paused = []
     try:
@@ -36,9 +36,9 @@ async def cleaning_paused(cleaning: NodeCleaner, partitions: Iterable[TopicParti
 async def replace_segment(
     env: Env, log: Log, base_offset: int, size: int, write: Callable[[], OutputSegment | None]
 ) -> bool:
-    """Replace a closed segment by the output of `write`; return False if that removes nothing. Call this on the loop thread.
+    """Replace a closed segment with the output of `write`, which may block. Returns False if there is nothing to replace.
 
-    `write` may block. Do not cancel this: see `to_its_end`.
+    Call this on the loop thread, through `to_its_end`, since it must not be cancelled.
     """
     try:
         output = await asyncio.to_thread(write)

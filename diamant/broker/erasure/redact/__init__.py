@@ -1,1 +1,1 @@
-"""Redacting records: the job, its steps, its certificate."""
+"""The redaction of records: the job, its steps and its certificate."""

@@ -1,4 +1,4 @@
-"""The result of a redaction's scan, and its certificate."""
+"""The verdict of a redaction's scan, and the certificate about it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 MAY_MATCH_OR_STAYS = f"this record matches but cannot be changed, or {MAY_MATCH}"
 UNDECIDED_LEFT = "undecided-records"
-"""`ended.what` in the certificate of a redaction that only undecided records blocked."""
+"""`ended.what` in the certificate of a redaction that ended because of undecided records only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class RedactVerdict(Verdict):
     claims: Sequence[Mapping[str, Any]]
     """The claims that the scan supports."""
     refused: Sequence[Mapping[str, Any]]
-    """The claims that the scan does not support, with the reason."""
+    """The claims that the scan does not support, with the reasons."""
 
 
 class RedactCertificates(RemovalCertificates[RedactionIntent]):
     """The part of a redaction that judges scans and certifies their results."""
 
     async def certify(self, intent: RedactionIntent, removal: Removal[Redacted], works: Sequence[Work]) -> Redaction:
-        """Scan, then sign and store the result. The intent is removed unless a retry is due."""
+        """Scan, then sign and store the result. Removes the intent, unless a retry is needed."""
         report = await self._scan(intent, removal)
         files = [one.file for one in intent.before]
         after = await asyncio.to_thread(self._evidence.digests, files, self._evidence.ends())
@@ -71,7 +71,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         state, ended = certified if claims and not refused else NOT_CERTIFIED, None
         intent = replace(intent, due_ms=None)
         if refused and all(_is_undecided(report, one) for one in refused):
-            # A retry cannot help: the caller has to decide about these records.
+            # A retry would not help: the caller has to decide about these records.
             ended = Ended(UNDECIDED_LEFT, now_ms)
         elif state == NOT_CERTIFIED:
             # Each attempt scans everything, so the pauses grow.
@@ -82,7 +82,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
     async def end(
         self, intent: RedactionIntent, removal: Removal[Redacted], ended: Ended, *, is_scanned: bool = False
     ) -> Redaction:
-        """End the redaction without claims: the certificate states the cause, and the intent is removed."""
+        """End the redaction without claims: issue a certificate that states the cause, and remove the intent."""
         report = await self._scan(intent, removal) if is_scanned else ScanReport()
         return await self._end(intent, removal, report, ended)
 
@@ -104,13 +104,13 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         return await self._issue(replace(intent, due_ms=None), removal, verdict, ended)
 
     async def _scan(self, intent: RedactionIntent, removal: Removal[Redacted]) -> ScanReport:
-        """Scan everything, also for the remains of earlier jobs in the topic."""
+        """Scan everything, including for the remains of earlier jobs in the topic."""
         return await self.scan(intent, removal, lambda earlier: intent.topic in earlier.topics)
 
     async def _issue(
         self, intent: RedactionIntent, removal: Removal[Redacted], verdict: RedactVerdict, ended: Ended | None
     ) -> Redaction:
-        """Sign and store a certificate. Rewrite an intent with a due time, and remove any other intent."""
+        """Sign and store a certificate. Save the intent if it has a due time; otherwise, remove it."""
         own = self._own_fields(intent, removal.subject, verdict, ended)
         signed, path = await self.sign(intent, removal, verdict, [intent.topic], own, ended)
         if intent.due_ms is not None:
@@ -129,7 +129,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         report: ScanReport,
         present: Present,
     ) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return the claims that the scan supports, and the claims that it does not support, with the reason."""
+        """Return the claims that the scan supports, and those that it does not support, with the reasons."""
         report.disown(subject, present.topics, present.partitions, present.later)
         self._table.waits_for.pop(intent.id, None)
         claims, refused = [], []

@@ -1,4 +1,4 @@
-"""The records of a redaction in the logs: they are located, and the segments that hold them are replaced."""
+"""Locates the records of a redaction in the logs, and replaces the segments that hold them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from diamant.storage.segments.segment import Segment
 
 
 class RedactRecords:
-    """The part of a redaction that locates records, while cleaning is paused, and replaces the segments that hold them."""
+    """The part of a redaction that locates records and replaces the segments that hold them. Cleaning must be paused."""
 
     def __init__(self, evidence: Evidence, limits: RedactLimits) -> None:
         self._limits = limits
@@ -48,7 +48,10 @@ class RedactRecords:
     async def locate(
         self, intent: RedactionIntent, removal: Removal[Redacted], partitions: Sequence[TopicPartition]
     ) -> tuple[RedactionIntent, list[Work]]:
-        """Judge every record of some partitions below their stable offsets, which the returned intent records."""
+        """Locate the matching records of some partitions. Returns the intent and the work for each partition.
+
+        Only records below the last stable offset are searched; the intent records that offset.
+        """
         subject, progress = removal.subject, removal.progress
         logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")
@@ -59,7 +62,7 @@ class RedactRecords:
         keys = {*intent.keys}
 
         def note_lost(record: Record, text: bytes) -> None:
-            # Values beyond the limit are only counted, since choosing needles is the most expensive step here.
+            # Only count values beyond the limit: choosing the bytes to search for is the most expensive step here.
             if len(subject.needles) >= MAX_NEEDLES:
                 subject.needles.left_out += 1
                 return

@@ -18,7 +18,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 EVERYTHING_MATCHES = "everything-matches"
-"""`ended.what` in the certificate of a redaction that would have emptied its topic without the caller's consent."""
+"""`ended.what` in the certificate of a redaction of which every record matched, without the caller's consent to that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class RedactLimits:
     """The bounds of one redaction."""
 
     offset_bytes: int = MAX_OFFSET_BYTES
-    """The most memory for the offsets of removed records, over all partitions."""
+    """The maximum memory for the offsets of removed records, in all partitions together."""
     ranges: int = 10_000
-    """The most offset ranges that a certificate lists, over all partitions."""
+    """The maximum number of offset ranges that a certificate lists, in all partitions together."""
     offsets: int = 100
-    """The most single offsets that a certificate lists, per partition."""
+    """The maximum number of single offsets that a certificate lists for each partition."""
 
 
 class EverythingMatches(NotPossible):
-    """Every record of the topic matches, and the caller has not confirmed that."""
+    """Every record of the topic matches, and the caller has not agreed to that."""
 
     code = "everything-matches"
 
@@ -45,7 +45,7 @@ class RedactFailed(OperationError):
 
 @dataclass(frozen=True, slots=True)
 class Redaction(RemovalResult):
-    """The result of one call of `broker.redact`.
+    """The result of a call to `broker.redact`.
 
     Its state is `records-gone`, `fields-blanked`, `nothing-matched` or `not-certified`.
     """
@@ -55,13 +55,13 @@ class Redaction(RemovalResult):
 
     @property
     def unmatched(self) -> JsonObject | None:
-        """If no record matched, the number of records that contain the text sought, and the first of them; else None."""
+        """If no record matched: how many records contain the strings of the condition, and the first of them. Otherwise None."""
         found: JsonObject | None = self.certificate["unmatched"]
         return found
 
     @property
     def fields_not_seen(self) -> list[str]:
-        """The requested fields that no matching record has, so that their paths may be wrong."""
+        """The requested fields that no matching record has. Their paths may be wrong."""
         return fields_not_seen(self.certificate)
 
     def own_fields(self) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ class Redaction(RemovalResult):
 
 @dataclass(slots=True)
 class Work:
-    """One partition of a redaction in progress."""
+    """The state of a partition in a redaction in progress."""
 
     log: Log
     located: LocatedRecords
@@ -83,15 +83,16 @@ class Work:
     """The number of segments rewritten."""
     was_rolled: bool = False
     files: list[str] = field(default_factory=list)
-    """The affected segments, relative to the data directory."""
+    """The files of the affected segments, relative to the data directory."""
 
 
 def with_found(
     found: Mapping[TopicPartition, Removed], work: Work, limits: RedactLimits, *, is_changing: bool
 ) -> Mapping[TopicPartition, Removed]:
-    """Add a partition's records to remove, or with `is_changing` to change, to `found`, as ranges and counts; return the sum.
+    """Return `found` with the records located in one more partition added to it, as ranges of offsets and as counts.
 
-    Blocking, for some 0.1 s with millions of ranges. Memory: `limits.ranges` ranges.
+    `is_changing`: the records are changed, not removed. Blocking; takes about 0.1 s for millions of ranges. Memory:
+    `limits.ranges` ranges.
     """
     located, place = work.located, (work.log.topic, work.log.partition)
     if place not in found and not (located.removed or located.unchanged or located.undecided):
@@ -126,9 +127,9 @@ def with_found(
 
 
 def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | None:
-    """Return an error text if all readable records match, the caller has not agreed, and nothing was removed yet; else None.
+    """Return an error message if all readable records match and the caller has not agreed to that; else None.
 
-    If an earlier run removed records, some record did not match then.
+    Returns None if an earlier run has removed records, since at that time some record did not match.
     """
     if intent.is_all_agreed or intent.records_found:
         return None

@@ -1,4 +1,4 @@
-"""The steps of a redaction: locating the records, rewriting segments without them, and certifying (`redactions.py`)."""
+"""The steps of a redaction (`redactions.py`): locate the records, rewrite the segments without them, and certify the result."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class RedactSteps:
         return present.ended[0].what
 
     def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
-        """Return the intent with the end of each log. A log that could not be opened gets its end when it first opens."""
+        """Return the intent with the end of each log that has none in it yet. A log that is not open gets one in a later run."""
         partitions = present_of(self._evidence.topics, intent).partitions
         logs = (self._evidence.logs.get(partition) for partition in partitions)
         there = {log.partition: log.log_end_offset for log in logs if log is not None}
         return replace(intent, ends={**intent.ends, **there, **intent.ends})
 
     async def carry_out(self, intent: RedactionIntent, removal: Removal[Redacted]) -> Redaction:
-        """Locate the matching records that are left, remove them, and certify the result."""
+        """Locate the matching records that are still there, remove or change them, and certify the result."""
         subject, records = removal.subject, self._records
         intent = self.with_ends(replace(intent, runs=intent.runs + 1))
         partitions = present_of(self._evidence.topics, intent).partitions
@@ -95,7 +95,7 @@ class RedactSteps:
                 has = work.located.has
                 removal.add_holders(self._evidence.holders((work.log.topic, work.log.partition), has))
             if intent.phase == LOCATING:
-                # The values are known only from here on.
+                # The values that the certificate must not contain are known only now.
                 certificate_texts.check_unsaid(
                     "reason and reference", [intent.reason, intent.reference], (), subject.needles
                 )
@@ -119,7 +119,9 @@ class RedactSteps:
         return await self._certificates.end(intent, removal, ended, is_scanned=is_scanned)
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
-        """Return the end of a run that would empty the topic without consent; in the first phase, raise EverythingMatches."""
+        """If every record matches without the caller's consent, raise EverythingMatches in the first phase, and return the end of
+        the job in a later one. Otherwise, return None.
+        """
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
             return None
@@ -166,9 +168,8 @@ def _done(
 
 
 def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -> RedactionIntent:
-    """Skip partitions whose active segment has to be closed but cannot be. The other partitions continue.
-
-    A later run locates and counts the records of the skipped partitions.
+    """Return the intent without the partitions that must be skipped, because their active segment holds matching records but
+    cannot be closed. A later run locates and counts the records of these partitions.
     """
     stable, found = {**intent.stable}, {**intent.found}
     for work in works:

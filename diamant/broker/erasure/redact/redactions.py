@@ -1,22 +1,23 @@
-"""Remove the matching records of a topic and certify that they are gone: `broker.redact(topic, where=..., reason=...)`.
+"""Removes the matching records of a topic, and certifies that they are gone: `broker.redact(topic, where=..., reason=...)`.
 
     redaction = await broker.redact("orders", where='value.customer.email == "ada@example.com"', reason="GDPR Art. 17")
     redaction.state, redaction.removed, redaction.certificate
 
-Redactions are for topics where a tombstone removes nothing, and for personal data inside values and headers. The phases:
+Redactions are for topics in which a tombstone removes nothing, and for personal data inside values and headers. A redaction has
+these phases:
 
-    locating    every record of every partition is judged, with cleaning paused; nothing is changed yet
+    locating    the condition is evaluated for every record of every partition, with cleaning paused; nothing is changed yet
     rewriting   segments with matching records are rewritten without them and swapped in, as after a round of the cleaner. An
                 active segment is rolled first. From here on there is an intent, so the redaction resumes after any stop
     scanning    files that await deletion are deleted, everything is scanned, and the result is certified
 
-A redaction covers the records that existed at the time of the request, in the topic that had the name then. Records at or
-above the last stable offset stay, since they belong to an open transaction or follow one. If any of them match, the answer is
+A redaction covers the records that existed at the time of the request, in the topic that had the name at that time. Records at or
+above the last stable offset stay, since they belong to an open transaction or follow one. If any of them match, the result is
 `not-certified`, and the broker retries. A redaction ends without claims if the topic is deleted, or if every record matches
-without the caller's consent, at once or in a later run as long as nothing was removed.
+without the caller's consent, in the first run or in a later one before anything was removed.
 
-Bounds: those of `jobs/job_queue.py`, `cleaner/redaction/locate.py` (offsets of all partitions together) and
-`cleaner/redaction/where.py`. Error texts and log lines never contain the condition, a key or a value.
+Bounds: those in `jobs/job_queue.py`, `cleaner/redaction/locate.py` (for the offsets of all partitions together) and
+`cleaner/redaction/where.py`. Error messages and log lines never contain the condition, a key or a value.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Redactions:
         lock: JobLock,
         limits: RedactLimits | None = None,
     ) -> None:
-        """`lock`: shared with erasures, so that one job runs at a time. `limits`: None for the defaults."""
+        """`lock`: the lock that is shared with erasures, so that one job runs at a time. `limits`: None for the defaults."""
         self._evidence = evidence
         self.table: JobTable[RedactionIntent] = JobTable(
             "redaction", redaction_files(evidence.env, evidence.directory), node
