@@ -38,7 +38,7 @@ class Attempts:
 
     @asynccontextmanager
     async def locked(self, job_id: str, group: JobGroup | None = None) -> AsyncIterator[None]:
-        """Run the block under the lock, or during a turn in the group that holds it. Until its end, the job is not resumed."""
+        """Run the block under the lock, or in a turn of the group that holds it. During the block, the job is not resumed."""
         self.waiting.add(job_id)
         async with self.lock if group is None else group.turn(job_id):
             self.waiting.discard(job_id)

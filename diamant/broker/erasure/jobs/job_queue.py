@@ -294,7 +294,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             await self.attempts.run(job_id, self._resume(job_id, group))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-        """Run work for which a caller waits, and return its result. Every failure is raised as an OperationError, also a timeout.
+        """Run work for which a caller waits, and return its result. Every failure, even a timeout, raises an OperationError.
 
         `timeout_s`: None for the default.
         """

@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 RETRY_MS = 60_000
 """The pause before an unfinished job is retried, on the broker's clock."""
 MAX_RETRY_DOUBLINGS = 10
-"""How often this pause can double for a job that cannot be certified: up to 17 hours."""
+"""How many times this pause doubles, at most, for a job that cannot be certified: up to 17 hours."""
 MAX_FAILURE_DOUBLINGS = 6
-"""How often this pause can double if attempts fail before certification, as on a full disk: up to an hour."""
+"""How many times this pause doubles, at most, if attempts fail before certification, as on a full disk: up to an hour."""
 MAX_REMEMBERED = 1_000
 """The maximum number of IDs of ended jobs kept in memory."""
 
@@ -103,7 +103,7 @@ class JobTable(Generic[IntentT]):
         self.busy[job_id] += 1
 
     def release(self, job_id: str) -> None:
-        """End a hold. If the job has become due in the meantime, it is resumed."""
+        """End a hold. If the job became due during the hold, it is resumed now."""
         self.busy[job_id] -= 1
         if not self.busy[job_id]:
             del self.busy[job_id]

@@ -31,7 +31,7 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended that was not completed, as its certificate records it."""
+    """How a job ended without being completed, as recorded in its certificate."""
 
     what: str
     at_ms: int
@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Removal(Generic[SubjectT]):
-    """What stays the same in all steps of an attempt."""
+    """The parts of an attempt that stay the same in all its steps."""
 
     key: SigningKey
     subject: SubjectT
@@ -96,7 +96,7 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
         ...
 
     async def carry_out(self, intent: IntentT_contra, removal: Removal[SubjectT]) -> ResultT_co:
-        """Continue in the intent's phase, and return the result. Must save each phase before the next one removes anything."""
+        """Continue in the intent's phase, and return the result. Each phase must be saved before the next removes anything."""
         ...
 
     async def end(

@@ -36,7 +36,7 @@ async def cleaning_paused(cleaning: NodeCleaner, partitions: Iterable[TopicParti
 async def replace_segment(
     env: Env, log: Log, base_offset: int, size: int, write: Callable[[], OutputSegment | None]
 ) -> bool:
-    """Replace a closed segment with the output of `write`, which may block. Returns False if there is nothing to replace.
+    """Replace a closed segment with the output of `write`, which may block. Returns False if nothing was replaced.
 
     Call this on the loop thread, through `to_its_end`, since it must not be cancelled.
     """

@@ -18,7 +18,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 EVERYTHING_MATCHES = "everything-matches"
-"""`ended.what` in the certificate of a redaction of which every record matched, without the caller's consent to that."""
+"""`ended.what` in the certificate of a redaction that matched every record of its topic without the caller's consent."""
 
 
 @dataclass(frozen=True, slots=True)

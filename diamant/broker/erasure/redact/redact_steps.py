@@ -78,7 +78,7 @@ class RedactSteps:
         return present.ended[0].what
 
     def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
-        """Return the intent with the end of each log that has none in it yet. A log that is not open gets one in a later run."""
+        """Return the intent with the current end of each log that lacks one. A log that is not open gets one in a later run."""
         partitions = present_of(self._evidence.topics, intent).partitions
         logs = (self._evidence.logs.get(partition) for partition in partitions)
         there = {log.partition: log.log_end_offset for log in logs if log is not None}
