@@ -1,1 +1,1 @@
-"""The metrics of `/metrics`."""
+"""The metrics that `/metrics` exposes."""

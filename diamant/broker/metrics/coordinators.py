@@ -1,10 +1,10 @@
 """The figures for the coordinators' metrics: groups by state, the lag of each group, transactions and their age.
 
-They are collected on the loop thread for each scrape. The collection yields to other tasks, so a group or a partition may
-change in between. A million committed offsets take about a second of loop time.
+They are collected on the loop thread for each scrape. The collection yields to other tasks, so groups and partitions may change
+while it is in progress. For a million committed offsets, it takes about a second of loop time.
 
-Bounds: the `MAX_LAGS` greatest lags and the `MAX_OPEN_TRANSACTIONS` oldest open transactions are shown; separate metrics
-count those left out.
+Bounds: the figures contain the `MAX_LAGS` greatest lags and the `MAX_OPEN_TRANSACTIONS` oldest open transactions; separate
+metrics count those that are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLASSIC = "classic"
 
 
 class Lag(NamedTuple):
-    """The lag of a group in one partition, in offsets. Lags compare by their first field."""
+    """The lag of a group in one partition, in offsets. Lags are ordered by `lag`, their first field."""
 
     lag: int
     group_id: str
@@ -48,23 +48,25 @@ class TransactionAge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """The figures of all groups. `states`: the number of groups by (type, state), with ListGroups' names."""
+    """The figures of all groups. `states`: the number of groups for each (type, state), named as in ListGroups."""
 
     states: tuple[tuple[tuple[str, str], int], ...] = ()
     offset_count: int = 0
     lags: tuple[Lag, ...] = ()
     lags_left_out: int = 0
     uncommitted: tuple[tuple[str, int], ...] = ()
-    """Up to `MAX_LAGS` groups whose members own partitions without a committed offset, with the number of such partitions."""
+    """Up to `MAX_LAGS` groups whose members own partitions without a committed offset: (group, number of such partitions)."""
 
     def classic(self, state: str | None = None) -> int:
-        """Return the number of classic groups: of all, or of those in one of Kafka's states."""
+        """Return the number of classic groups, or of those in a given state, which has Kafka's name."""
         return sum(count for (kind, own), count in self.states if kind == CLASSIC and state in (None, own))
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionFigures:
-    """The figures of all transactions. `states`: transactional ids by state. `open`: open transactions, oldest first."""
+    """The figures of all transactions. `states`: the number of transactional IDs by state. `open`: open transactions, oldest
+    first.
+    """
 
     states: tuple[tuple[str, int], ...] = ()
     open: tuple[TransactionAge, ...] = ()
@@ -78,7 +80,7 @@ async def take_groups(
     if groups is None:
         return None
     counts: Counter[tuple[str, str]] = Counter()
-    lags: list[Lag] = []  # a heap, smallest first
+    lags: list[Lag] = []  # a heap with the smallest lag first
     uncommitted: list[tuple[str, int]] = []
     offset_count = seen = shown = 0
     for group in list(groups.groups.values()):

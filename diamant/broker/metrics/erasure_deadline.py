@@ -2,20 +2,21 @@
 
 The ages are computed from the cleaner's state; records are read only when the deadline is near:
 
-* the oldest superseded value      At most as old as the oldest record that no round has cleaned, since every record that
-                                   supersedes a remaining record has not been cleaned either. The value may be younger, or
-                                   not exist, so from three quarters of the deadline on, a check decides
-                                   (`node/superseded_checks.py`). If the check would read too much, the partition is
-                                   listed, and does not make its topic late.
-* the oldest tombstone             In mode prompt, in the clean part: its age since the first round that kept it, derived
-                                   from the earliest delete horizon and the current `delete.retention.ms`. The 64 earliest
-                                   horizons of each segment are known. In the dirty part, a tombstone counts as any record.
+* the oldest superseded value      Its age counts from the record that superseded it. No round has cleaned that record, or the
+                                   value would be gone; so the age is at most that of the oldest record that no round has
+                                   cleaned. There may be no superseded value, or only a younger one, so from three quarters
+                                   of the deadline on, a check decides (`node/superseded_checks.py`). If the check would read
+                                   too much, the partition is listed in `not_told`, and does not make its topic late.
+* the oldest tombstone             In mode prompt, in the clean part: its age counts from the first round that kept it. This is
+                                   derived from the earliest delete horizon and the current `delete.retention.ms`; the 64
+                                   earliest horizons of each segment are known. In the dirty part, a tombstone counts like
+                                   any other record.
 
-So no age is too low. Consumers behind a tombstone are groups whose committed offset has not passed the end of the last
+So no age is underestimated. Consumers behind a tombstone are groups whose committed offset has not passed the end of the last
 segment known to have a tombstone; they may have passed the tombstone itself. While groups are being loaded, or if some cannot
-be loaded, their number is unknown and the metric is NaN.
+be loaded, the number of such groups is unknown and the metric is NaN.
 
-The deadline applies to users' topics. Internal topics are listed, but never late.
+The deadline applies only to users' topics. Internal topics are listed, but never count as late.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class TopicDeadline:
-    """The deadline of one compacted topic."""
+    """The state of one compacted topic with regard to the deadline."""
 
     topic: str
     superseded_age_ms: int | None
@@ -52,9 +53,9 @@ class TopicDeadline:
     """The time until the deadline; negative if it has passed."""
     is_late: bool
     not_told: tuple[int, ...] = ()
-    """Partitions whose dirty records are near the deadline, but were not checked for superseded values."""
+    """Partitions with dirty records near the deadline that were not checked for superseded values."""
     consumers_behind: tuple[tuple[int, int | None], ...] = ()
-    """For each partition with tombstones, the number of groups whose committed offset has not passed them; None: unknown."""
+    """For each partition with tombstones: (partition, number of groups that have not committed past them; None: unknown)."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the JSON object."""
@@ -64,7 +65,9 @@ class TopicDeadline:
 async def take_deadlines(
     node: Node, cleaning: NodeCleaner, groups: Lazy[GroupCoordinator] | None = None
 ) -> list[TopicDeadline]:
-    """Return the deadlines of all compacted topics, by name, with consumers if `groups` is given. Yields to other tasks."""
+    """Return the deadlines of all compacted topics, sorted by name. Counts consumers behind tombstones only if `groups` is given.
+    Yields to other tasks.
+    """
     if not cleaning.is_loaded:
         return []
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
@@ -114,7 +117,7 @@ async def take_deadlines(
 async def _looks(
     node: Node, cleaning: NodeCleaner, service: CleanerService, now_ms: int, patience_ms: int
 ) -> dict[Log, CheckResult]:
-    """Check the dirty parts of users' logs that may be near the deadline."""
+    """Check the users' logs whose dirty part may be near the deadline, and return the results."""
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 
     near = {}
@@ -140,7 +143,7 @@ async def _looks(
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
-    """Return the known horizons in the clean part, and the end of the last segment with a horizon; None without one."""
+    """Return the known delete horizons in the clean part, and the end of the last segment that has one; None if none has."""
     horizons: list[int] = []
     end: int | None = None
     bases = [segment.base_offset for segment in log.segments]
@@ -155,7 +158,9 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
 
 
 async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[tuple[str, int], list[int]], bool]:
-    """Return the committed offsets of all groups by topic and partition, and whether all groups are loaded. Does not wait."""
+    """Return the committed offsets of all groups, by topic and partition, and whether all groups are loaded. Does not wait until
+    they are.
+    """
     if groups.made is None:
         return {}, True
     from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known

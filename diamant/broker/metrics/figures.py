@@ -1,7 +1,7 @@
-"""The figures that several metrics share, collected on the loop thread for each scrape, as plain values for any thread.
+"""The figures that several metrics share. The loop thread collects them for each scrape; any thread may read them.
 
-Authentications are counted by listener. A PLAINTEXT listener shows zeros, as in Kafka. A listener with TLS and SASL counts
-successes in SASL, and failures in either.
+Authentications are counted for each listener. A PLAINTEXT listener shows zeros, as in Kafka. A listener with TLS and SASL counts
+successful SASL authentications, and failures of either.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ M = TypeVar("M")
 
 
 class QuotaFigure(NamedTuple):
-    """The quota figures of the clients that share one count."""
+    """The figures of the clients that share one count for a quota."""
 
     labels: tuple[str, ...]
-    """Kafka's type of the quota, and the user and the client id that share the count."""
+    """Kafka's type of the quota, and the user and the client ID to which the count applies."""
     throttle_time_ms: float
     byte_rate: float | None = None
     request_time: float | None = None
@@ -63,7 +63,7 @@ class QuotaFigure(NamedTuple):
 
 
 def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
-    """Return the figures of the `MAX_COUNTS_SHOWN` most recently used counts of each kind; empty without quotas."""
+    """Return the figures of the `MAX_COUNTS_SHOWN` most recently used counts for each type of quota; empty if there are none."""
     if quotas is None:
         return ()
     now_ms = quotas.now_s() * 1000
@@ -90,7 +90,7 @@ def _latest(counts: Iterable[ClientCount[M]]) -> list[ClientCount[M]]:
 
 
 def offline_partitions(node: Node) -> int:
-    """Return the number of partitions that could not be opened or can no longer be written."""
+    """Return the number of partitions that could not be opened or can no longer be written to."""
     topics = node.topics.image.topics
     failed = sum(failure.topic in topics for failure in node.directory.failures)
     return failed + sum(log.write_failure is not None for log in node.directory.logs.values())
@@ -129,14 +129,14 @@ class Figures:
     """The figures of one scrape."""
 
     directory: str
-    """The log directory, as a label."""
+    """The log directory, as it appears in a label."""
     topics: dict[Labels, TopicTraffic]
-    """The traffic by topic; without a label, that of all topics."""
+    """The traffic of each topic, and, under the empty labels, of all topics together."""
     logs: tuple[LogFigures, ...]
     cleaner: CleanerStatus | None
     deadlines: tuple[TopicDeadline, ...]
     requests: dict[str, list[RequestFigures]]
-    """The requests by API. Kafka counts consumers' fetches as FetchConsumer and, together with brokers' fetches, as Fetch."""
+    """The requests by API. As in Kafka, a consumer's fetch counts both as FetchConsumer and as Fetch."""
     partition_errors: tuple[tuple[tuple[str, str], int], ...]
     """The errors of Produce and Fetch, by (API, error)."""
     groups: GroupFigures | None
@@ -152,12 +152,12 @@ class Figures:
 
     @property
     def of_cleaner(self) -> list[tuple[Labels, CleanerStatus]]:
-        """The cleaner, with empty labels, if it is on."""
+        """The cleaner's status with empty labels; no item if the cleaner is off."""
         return [] if self.cleaner is None else [((), self.cleaner)]
 
     @cached_property
     def cleaned(self) -> list[tuple[Labels, PartitionStatus]]:
-        """The partitions of the cleaner with their labels."""
+        """The status of each partition that the cleaner knows, with its labels."""
         return [
             ((partition.topic, str(partition.partition)), partition)
             for _, cleaner in self.of_cleaner
@@ -175,7 +175,7 @@ class Figures:
 
     @property
     def of_groups(self) -> list[tuple[Labels, GroupFigures]]:
-        """The groups, with empty labels, if there is a coordinator."""
+        """The figures of all groups with empty labels; no item if there is no coordinator."""
         return [] if self.groups is None else [((), self.groups)]
 
     @cached_property
@@ -187,7 +187,7 @@ class Figures:
 
 
 async def take_figures(services: Services) -> Figures:
-    """Collect the figures on the loop thread, yielding to other tasks in between."""
+    """Collect the figures on the loop thread. Yields to other tasks."""
     node, server = services.node, services.server
     logs = []
     for count, log in enumerate(list(node.directory.logs.values()), start=1):
@@ -240,15 +240,15 @@ def _error_name(code: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace bytes that are not text, which are allowed in a path, but not in a label."""
+    """Escape bytes that are not valid text: a path may contain them, but a label may not."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 Authentications: TypeAlias = tuple[tuple[tuple[str, str], AuthenticationCounts], ...]
-"""The listeners' labels with their counts."""
+"""The labels of each listener, with its counts."""
 
 NETWORK_PROCESSOR = "0"
-"""The label of the network thread, of which Kafka has several and Diamant one."""
+"""The label of the network thread. Kafka has several such threads, Diamant has one."""
 
 
 def take_authentications(

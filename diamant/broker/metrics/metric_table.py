@@ -1,11 +1,11 @@
-"""The table of metrics in `/metrics`: each row has a name, its description, and the function that takes its samples.
+"""The table of the metrics in `/metrics`: each row has a name, a description, and the function that collects the samples.
 
 docs/reference/metrics.md is generated from it (`reference/metrics.py`).
 
-Names are those that Prometheus' JMX exporter derives from Kafka's MBeans with its example rules (Strimzi's rules give the same),
-so that Kafka's dashboards and alerts work: `kafka_<package>_<type>_<name>` in lower case, `-` as `_`, `…PerSec` as `…_total`.
-The lag of groups, which Kafka's clients measure and not its broker, has the names of kafka_exporter. All other metrics that Kafka
-lacks begin with `diamant_`.
+To work with dashboards and alerts for Kafka, metrics have the names that Prometheus' JMX exporter derives from Kafka's MBeans
+with its example rules (Strimzi's rules give the same): `kafka_<package>_<type>_<name>` in lower case, `-` as `_`, `…PerSec` as
+`…_total`. Kafka's broker has no metrics for the lag of groups, since its clients measure it; these have the names of
+kafka_exporter. All other metrics that Kafka lacks begin with `diamant_`.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ _Parts: TypeAlias = Callable[[PartitionStatus], Iterable[tuple[str, float]]]
 T = TypeVar("T")
 
 MAX_REASON_LENGTH = 200
-"""The longest free text in a label."""
+"""The maximum length of free text in a label."""
 RUNNING, STOPPING = 3, 7
-"""Kafka's BrokerState RUNNING and SHUTTING_DOWN."""
+"""The values of RUNNING and SHUTTING_DOWN in Kafka's BrokerState."""
 QUOTA_LABELS = ("resource", "user", "clientId")
-"""The labels of the exporter's rules for quotas; `resource` is Kafka's type: Produce, Fetch, Request, ControllerMutation."""
+"""The labels in the exporter's rules for quotas. `resource` is Kafka's type: Produce, Fetch, Request or ControllerMutation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One row. A sample has all `labels`, or none if it is the sum of all samples (`has_sum`).
 
-    Exactly one of `samples`, `now` and `latencies` takes the samples.
+    Exactly one of `samples`, `now` and `latencies` is set.
     """
 
     name: str
@@ -72,11 +72,11 @@ class Metric:
     meaning: str
     unit: str
     samples: Callable[[Figures], Iterable[Sample]] | None = None
-    """Takes the samples from the figures that several metrics share. Callable from any thread."""
+    """Returns the samples from the figures that several metrics share. Callable from any thread."""
     now: Callable[[Services], Iterable[Sample]] | None = None
-    """Takes the samples from the broker, without waiting. For the loop thread only."""
+    """Returns the samples directly from the broker, without waiting. Only for the loop thread."""
     latencies: Callable[[Figures], Iterable[tuple[Labels, list[int], float]]] | None = None
-    """Takes the samples of a histogram: labels, counts by latency bucket, total in ms. Callable from any thread."""
+    """Returns the samples of a histogram: labels, counts by latency bucket, total in ms. Callable from any thread."""
     mbean: str | None = None
     """Kafka's MBean and attribute; None if the metric is Diamant's own."""
     labels: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ def _trouble(status: PartitionStatus) -> Iterable[tuple[str, int]]:
 
 
 def _by_reason(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    """Return the counts of all reasons, because rate() would miss the first step of a counter that appears with that step."""
+    """Return the counts of all reasons, even if 0: rate() misses the first increment of a counter that did not exist before."""
     return [(reason, counts.get(reason, 0)) for reason in REASONS]
 
 
@@ -298,7 +298,7 @@ _ROWS = (
     _cleaner(
         "logcleaner_max_buffer_utilization_percent",
         "LogCleaner,name=max-buffer-utilization-percent",
-        "Utilization of the offset map at the end of a thread's last round; the greatest of all threads.",
+        "Highest utilization of a thread's offset map at the end of its last round.",
         "percent",
         lambda c: c.max_buffer_utilization_percent,
     ),
@@ -312,7 +312,7 @@ _ROWS = (
     _cleaner(
         "logcleaner_max_clean_time_secs",
         "LogCleaner,name=max-clean-time-secs",
-        "Duration of a thread's last round; the longest of all threads.",
+        "Longest duration of a thread's last round.",
         "seconds",
         lambda c: c.max_clean_time_secs,
     ),
@@ -383,7 +383,7 @@ _ROWS = (
     Metric(
         "diamant_cleaner_must_clean_ratio",
         GAUGE,
-        "Dirty bytes past max.compaction.lag.ms divided by all cleanable bytes; without labels: of all partitions.",
+        "Dirty bytes past max.compaction.lag.ms divided by all cleanable bytes; without labels: for all partitions together.",
         "0 to 1",
         _must_clean_ratio,
         labels=_PARTITION,
@@ -397,20 +397,20 @@ _ROWS = (
     ),
     _cleaned(
         "overdue_seconds",
-        "Time since the earliest missed due time (max.compaction.lag.ms or a delete horizon); 0: none is missed.",
+        "Time since the earliest due time that was missed (max.compaction.lag.ms or a delete horizon); 0 if none was missed.",
         "seconds",
         lambda p: p.overdue_ms / 1000,
     ),
     _cleaned(
         "last_cleaned_timestamp_seconds",
-        "End of the last round, even before the broker's start; missing if none is known.",
+        "End of the last round, even if that was before the broker's start; missing if none is known.",
         "seconds since 1970",
         lambda p: None if p.last_cleaned_ms is None else p.last_cleaned_ms / 1000,
     ),
     _cleaned_by(
         "reason",
         "removed_records_total",
-        "Records removed, by reason; transaction markers have a reason of their own.",
+        "Records removed, by reason. Transaction markers have their own reason.",
         "records",
         lambda p: _by_reason(p.records_removed),
     ),
@@ -425,13 +425,13 @@ _ROWS = (
     _round("log_bytes", "Size of the log in the round in progress.", "bytes", lambda r: r.progress.total),
     _round(
         "log_done_bytes",
-        "Bytes of the log that the round in progress has done; its `deriv()` is the speed of the round.",
+        "Bytes of the log that the round in progress has processed; its `deriv()` is the speed of the round.",
         "bytes",
         lambda r: r.progress.done,
     ),
     _round(
         "left_seconds",
-        "Estimated time left of the round in progress, at its speed so far; missing in its first second.",
+        "Estimated remaining time of the round in progress, at its speed so far; missing during its first second.",
         "seconds",
         lambda r: r.progress.left_s,
     ),
@@ -439,14 +439,14 @@ _ROWS = (
     _own(
         "future_hold_partitions",
         GAUGE,
-        "Partitions whose oldest segment a timestamp in the future keeps longer than `retention.ms`.",
+        "Partitions whose oldest segment is kept longer than `retention.ms` because of a timestamp in the future.",
         "partitions",
         lambda s: len(future_holds(s.node)),
     ),
     _cleaned_by(
         "reason",
         "uncleanable_info",
-        "1 while the cleaner skips the partition, or a damaged segment of it; the label has the reason, file and position.",
+        "1 while the cleaner skips the partition, or a damaged segment of it; the label states the reason, file and position.",
         "1",
         _trouble,
         GAUGE,
@@ -454,26 +454,26 @@ _ROWS = (
     # Superseded values, tombstones and erasures
     _deadline(
         "oldest_superseded_age_seconds",
-        "Maximum age of the oldest superseded value: the age of the oldest record that no round has cleaned. Near the deadline "
-        "this is checked, and is 0 if no value is superseded.",
+        "Upper bound of the age of the oldest superseded value: the age of the oldest record that no round has cleaned. Near the "
+        "deadline, the broker checks for superseded values; 0 if it finds none.",
         "seconds",
         lambda d: (d.superseded_age_ms or 0) / 1000,
     ),
     _deadline(
         "oldest_tombstone_age_seconds",
-        "Age of the oldest tombstone in the clean part, since the round that first kept it; 0: none is known.",
+        "Age of the oldest tombstone in the clean part, since the round that first kept it; 0 if none is known.",
         "seconds",
         lambda d: (d.tombstone_age_ms or 0) / 1000,
     ),
     _deadline(
         "erasure_deadline_days_left",
-        "Time until the oldest superseded value or tombstone reaches diamant.erasure.deadline.ms; negative: it is exceeded.",
+        "Time until the oldest superseded value or tombstone reaches diamant.erasure.deadline.ms; negative if it has.",
         "days",
         lambda d: d.left_ms / DAY_MS,
     ),
     _deadline(
         "erasure_deadline_not_told",
-        "Partitions near the deadline that are too large to check for superseded values; they count as in time.",
+        "Partitions near the deadline that are too large to check for superseded values; they do not count as late.",
         "partitions",
         lambda d: len(d.not_told),
     ),
@@ -500,8 +500,8 @@ _ROWS = (
     ),
     _jobs(
         "person_requests",
-        "Requests of persons since the start, by outcome. `done`: with a last paper; `failed`: without, or cancelled; `held`: "
-        "attempts that are continued.",
+        "Requests of persons since the start, by outcome. `done`: with a last paper; `failed`: without one, or cancelled; "
+        "`held`: attempts after which the request continues later.",
         lambda s: s.people.made,
     ),
     _own(
@@ -514,7 +514,7 @@ _ROWS = (
     _own(
         "person_requests_days_left",
         GAUGE,
-        "Time until the first open request of a person is due; negative: it is overdue. NaN if none is open.",
+        "Time until the first open request of a person is due; negative if it is overdue, NaN if none is open.",
         "days",
         lambda s: math.nan if s.people.made is None else s.people.made.days_left(),
     ),
@@ -550,7 +550,7 @@ _ROWS = (
     Metric(
         "kafka_network_requestmetrics_totaltimems",
         HISTOGRAM,
-        "Time from the start of a request's handling to the last byte of its response; without its time in the queue.",
+        "Time from the start of a request's handling to the last byte of its response, without its time in the queue.",
         "milliseconds",
         latencies=_latencies,
         mbean="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=…:Count",
@@ -570,14 +570,14 @@ _ROWS = (
     _groups(
         "numgroupspreparingrebalance",
         "NumGroupsPreparingRebalance",
-        "Groups that wait for members to join.",
+        "Groups that are waiting for members to join.",
         "groups",
         lambda g: g.classic("PreparingRebalance"),
     ),
     _groups(
         "numgroupscompletingrebalance",
         "NumGroupsCompletingRebalance",
-        "Groups that wait for their assignment.",
+        "Groups that are waiting for their assignment.",
         "groups",
         lambda g: g.classic("CompletingRebalance"),
     ),
@@ -594,28 +594,28 @@ _ROWS = (
     _share(
         "inflightmessagecount",
         "InFlightMessageCount",
-        "Records of a share partition in flight: from its start offset to the last record given out.",
+        "Records in flight in a share partition: from its start offset to the last record that was acquired.",
         "records",
         lambda one: one.in_flight,
     ),
     _share(
         "inflightbatchcount",
         "InFlightBatchCount",
-        "Batches of a share partition in flight.",
+        "Batches in flight in a share partition.",
         "batches",
         lambda one: one.batches,
     ),
     _share(
         "inflightbatchmessagecount_max",
         "InFlightBatchMessageCount:Max",
-        "Records of the largest batch of a share partition in flight.",
+        "Records in the largest batch in flight in a share partition.",
         "records",
         lambda one: one.largest_batch,
     ),
     _share(
         "acquisitionlocktimeout_total",
         "AcquisitionLockTimeoutPerSec:Count",
-        "Records of a share partition whose locks have ended before they were acknowledged.",
+        "Records of a share partition whose acquisition locks timed out before they were acknowledged.",
         "records",
         lambda one: one.lock_timeouts,
     ),
@@ -666,7 +666,7 @@ _ROWS = (
     Metric(
         "diamant_consumergroup_uncommitted_partitions",
         GAUGE,
-        "Partitions that members of the group own without a committed offset, so that their lag is unknown; missing if none.",
+        "Partitions without a committed offset that members of the group own, so that their lag is unknown; missing if none.",
         "partitions",
         lambda f: () if f.groups is None else (((name,), count) for name, count in f.groups.uncommitted),
         labels=("consumergroup",),
@@ -723,14 +723,14 @@ _ROWS = (
     _broker(
         "kafka_server_replicamanager_leadercount",
         "kafka.server:type=ReplicaManager,name=LeaderCount",
-        "Partitions led by this broker: all that could be opened.",
+        "Partitions led by this broker: all those that could be opened.",
         "partitions",
         lambda s: len(s.node.directory.logs),
     ),
     Metric(
         "diamant_broker_up",
         GAUGE,
-        "1: this broker of the process is up; 0: it is down. Only with several (`diamant.brokers`).",
+        "1 if this broker of the process is up, 0 if it is down. Only with several brokers (`diamant.brokers`).",
         "",
         now=lambda s: [((str(one.broker_id),), int(one.is_up)) for one in _brokers(s)],
         labels=("broker",),
@@ -738,7 +738,7 @@ _ROWS = (
     Metric(
         "diamant_broker_leaders",
         GAUGE,
-        "Partitions that this broker of the process leads. Only with several (`diamant.brokers`).",
+        "Partitions that this broker of the process leads. Only with several brokers (`diamant.brokers`).",
         "partitions",
         now=lambda s: [((str(one.broker_id),), one.leads) for one in _brokers(s)],
         labels=("broker",),
@@ -753,7 +753,7 @@ _ROWS = (
     _broker(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "kafka.controller:type=KafkaController,name=ActiveControllerCount",
-        "1: this node is the controller, since it is the only one.",
+        "Always 1: this node is the only controller.",
         "controllers",
         lambda _: 1,
     ),
@@ -812,7 +812,7 @@ _ROWS = (
     Metric(
         "diamant_build_info",
         GAUGE,
-        "1; the label is the version.",
+        "Always 1; the label is the version.",
         "1",
         lambda _: [((__version__,), 1)],
         labels=("version",),
@@ -820,7 +820,7 @@ _ROWS = (
     Metric(
         "diamant_has_kernels",
         GAUGE,
-        "1; 0 in a broker that was built without kernels, which cleans 6 to 18 times slower.",
+        "1, or 0 in a broker that was built without kernels, which cleans 6 to 18 times slower.",
         "1",
         lambda _: [((), int(ARE_COMPILED))],
     ),
@@ -856,26 +856,26 @@ _ROWS = (
     _listener(
         GAUGE,
         "expired-connections-killed-count",
-        "Connections closed without a re-authentication in time.",
+        "Connections closed because they did not re-authenticate in time.",
         "connections",
         lambda counts: counts.expired,
     ),
     # Quotas
     _quota(
         "byte-rate",
-        "Rate of bytes of clients with a byte quota, produced or fetched.",
+        "Rate at which clients with a byte quota produce or fetch.",
         "bytes/s",
         lambda q: q.byte_rate,
     ),
     _quota(
         "request-time",
-        "Share of the broker's thread used by clients with a `request_percentage`.",
+        "Share of the broker thread's time used by clients with a `request_percentage`.",
         "percent",
         lambda q: q.request_time,
     ),
     _quota(
         "tokens",
-        "Tokens of clients with a `controller_mutation_rate`: partitions that they may change now; negative: a debt.",
+        "Tokens of clients with a `controller_mutation_rate`: partitions that they may change now; negative if they have a debt.",
         "partitions",
         lambda q: q.tokens,
     ),
@@ -895,4 +895,4 @@ _ROWS = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ROWS}
-"""The table, by name, in the order of `/metrics`."""
+"""The rows of the table by name, in the order in which `/metrics` shows them."""

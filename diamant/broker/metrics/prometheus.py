@@ -1,7 +1,7 @@
 """The metrics of a broker in Prometheus' format, collected for each scrape.
 
-The loop thread takes a `Scrape` of plain values (`take`); any thread renders it as text (`render`). Nothing is kept between
-scrapes or registered in prometheus_client's global registry, since a process may run several brokers.
+The loop thread collects a `Scrape` of plain values (`take`); any thread can render it as text (`render`). Nothing is kept between
+scrapes. Nothing is registered in prometheus_client's global registry, since a process may run several brokers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: dict[str, type[CounterMetricFamily | GaugeMetricFamily | UntypedMetricFa
 
 
 class Scrape(NamedTuple):
-    """The figures of all metrics of a broker at one moment."""
+    """The figures for all metrics of a broker, collected for one scrape."""
 
     figures: Figures
     now: dict[str, list[Sample]]
@@ -41,13 +41,13 @@ class Scrape(NamedTuple):
 
 
 async def take(services: Services) -> Scrape:
-    """Collect the figures on the loop thread, yielding to other tasks in between."""
+    """Collect the figures on the loop thread. Yields to other tasks."""
     figures = await take_figures(services)
     return Scrape(figures, {row.name: [*row.now(services)] for row in METRICS.values() if row.now is not None})
 
 
 def render(scrape: Scrape) -> bytes:
-    """Render the text of `CONTENT_TYPE`. Callable from any thread."""
+    """Render a scrape as text in the format of `CONTENT_TYPE`. Callable from any thread."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ScrapeCollector(scrape))
     ProcessCollector(registry=registry)
@@ -55,7 +55,7 @@ def render(scrape: Scrape) -> bytes:
 
 
 class ScrapeCollector(Collector):
-    """A scrape as prometheus_client's collector: the metric families that have samples, in the table's order."""
+    """Presents a scrape to prometheus_client: the metric families that have samples, in the order of the table."""
 
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
