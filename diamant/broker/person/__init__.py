@@ -1,1 +1,2 @@
-"""People: the records of a person in all topics, found, shown and mapped, and forgotten with one certificate, the paper."""
+"""People: maps their data, finds and shows a person's records in all topics, and forgets the person with one certificate, the
+paper."""

@@ -1,14 +1,14 @@
-"""The search for records of people in a running broker, topic after topic, in the order of `cleaner/person/identifiers.py`.
+"""Searches a running broker for people's records. `cleaner/person/identifiers.py` determines the order of the topics.
 
     following = Following(node, explaining, people, [{"customer_id": ["42"]}])
-    async for one in following.partitions(progress):        each with the people's records, and its open files
+    async for one in following.partitions(progress):        a searched partition: the people's records in it, and its open files
         ...
     person = following.people[0]
     person.known.steps, person.parts            the identifiers, and the conditions that select the records
 
 `Following.follow` is for callers that need only the identifiers, the conditions and the counts.
 
-Memory: that of `partition_search` for one partition at a time, and 100 bytes for each record found.
+Memory: what `partition_search` needs for one partition at a time, and 100 bytes for each record found.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 MAX_PEOPLE = 1_000
-"""The most people of one request."""
+"""The maximum number of people in a request."""
 
 
 class FollowedPerson:
-    """The identifiers of one person that are known so far, and the records found through them."""
+    """What the search knows of one person so far: the identifiers, and the records found with them."""
 
     def __init__(self, known: KnownIdentifiers) -> None:
         self.known = known
         self.topics: dict[str, SearchedTopic] = {}
         self.hits: dict[TopicPartition, Hits] = {}
-        """The records that `parts` selects and the undecided records, by partition."""
+        """By partition: the records that `parts` selects, and those that could not be decided."""
         self.doubt = ""
-        """Why identifiers may belong to several people, which has ended the search for this person; else ""."""
+        """If the search for this person has ended because identifiers may belong to several people: the reason. Else ""."""
         self._found: dict[TopicPartition, set[int]] = {}
         self._without_hits: set[TopicPartition] = set()
 
@@ -76,11 +76,11 @@ class FollowedPerson:
         return {topic: found for topic in self.known.topics if (found := self.known.parts(topic))}
 
     def seeker(self, search: TopicSearch, partition: int) -> Seeker:
-        """Return what to look for in a partition."""
+        """Return what a search of a partition has to look for."""
         return Seeker(search, self.known, self._found.get((search.topic, partition), set()).__contains__)
 
     def add(self, topic: str, partition: int, matches: Matches) -> None:
-        """Add the findings in a partition. Raises Doubtful, TooManyIdentifiers."""
+        """Add what was found in a partition. Raises Doubtful, TooManyIdentifiers."""
         self._found.setdefault((topic, partition), set()).update(one.offset for one in matches.records)
         self._add_hits((topic, partition), matches.hits)
         counts = self.topics.setdefault(topic, SearchedTopic())
@@ -101,17 +101,20 @@ class FollowedPerson:
 
 @dataclass(slots=True)
 class PersonTopicSearch:
-    """The search of one topic for one person."""
+    """The search of one topic for one person's records."""
 
     person: FollowedPerson
     search: TopicSearch
     matches: Matches = field(default_factory=Matches)
-    """The matches in the partition that was read last."""
+    """The matches in the most recently read partition."""
     matched: int = 0
     undecided: int = 0
 
     def take(self, partition: int, matches: Matches, most: int) -> None:
-        """Add the findings in a partition. `most`: how many records the topic may have. Raises Doubtful, TooManyIdentifiers."""
+        """Add what was found in a partition. Raises Doubtful, TooManyIdentifiers.
+
+        `most`: the maximum number of records that the topic can have.
+        """
         self.matches = matches
         self.matched += len(matches.records)
         self.undecided += matches.undecided
@@ -127,7 +130,7 @@ class PersonTopicSearch:
 
 
 class SearchedPartition(NamedTuple):
-    """One searched partition and the records found in it. Its files are open until the caller continues."""
+    """A searched partition, and the records found in it. Its files stay open until the caller asks for the next partition."""
 
     log: Log
     taken: LogAtMoment
@@ -136,7 +139,7 @@ class SearchedPartition(NamedTuple):
 
 
 class Following:
-    """The search for several people together: each reading of a topic serves all of them. Belongs to the loop thread."""
+    """A search for several people together, which reads a topic once for all of them. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -148,9 +151,9 @@ class Following:
         is_confirmed: bool = False,
         registry: str | None = None,
     ) -> None:
-        """`given`: the identifiers of each person. Raises BadArgument if the map does not fit the topics or the identifiers.
+        """`given`: the identifiers of each person. `registry`: see `topic_values`.
 
-        `registry`: see `topic_values`.
+        Raises BadArgument if the map `people` does not fit the topics or the identifiers.
         """
         self._explaining = explaining
         topics = sorted(node.topics.by_name)
@@ -171,9 +174,10 @@ class Following:
         self.people = [FollowedPerson(KnownIdentifiers(rules, sizes, one, is_confirmed=is_confirmed)) for one in given]
 
     async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
-        """Yield each searched partition. Raises TooMany, Unconfirmed, NotPossible; NotFound if a topic is deleted.
+        """Search all topics, and yield each searched partition. Raises TooMany, Unconfirmed, NotPossible, and NotFound if a topic
+        is deleted.
 
-        Doubts about one person do not end the search for the others. All doubts are in the error.
+        Doubts about one person do not end the search for the others. At the end, Unconfirmed is raised with all doubts.
         """
         progress.begin("searching", sum(log.size for logs in self.logs.values() for log in logs), "bytes")
         while (topic := next_topic([one.known for one in self._sought])) is not None:
@@ -195,7 +199,7 @@ class Following:
         return [one for one in self.people if not one.doubt]
 
     async def _check_shared(self, searches: Sequence[PersonTopicSearch]) -> None:
-        """Look for new identifiers of searches in the topics from which they are learned: other people may have them, too."""
+        """Check whether other people have the new identifiers of these searches too, in the topics that taught them."""
         new = [(one.person, one.person.known.newly_searched(one.search)) for one in searches]
         for topic, rules in self.rules.items():
             values = self.values[topic]
@@ -256,14 +260,14 @@ class Following:
         return read
 
     async def follow(self, progress: Progress) -> None:
-        """Search all topics. Raises the errors of `partitions`."""
+        """Search all topics. Raises the same errors as `partitions`."""
         async for _ in self.partitions(progress):
             await asyncio.sleep(0)
 
 
 @contextmanager
 def _doubting(person: FollowedPerson) -> Iterator[None]:
-    """Record a doubt that arises inside the block about a person. Raises TooMany."""
+    """If the block raises Doubtful, record this doubt about the person. Raises TooMany if there are too many identifiers."""
     try:
         yield
     except Doubtful as error:
@@ -273,7 +277,7 @@ def _doubting(person: FollowedPerson) -> Iterator[None]:
 
 
 def of_person(number: int, count: int) -> str:
-    """Return the start of a text about one of several people; "" if there is only one person."""
+    """Return the beginning of a message about one of several people; "" if there is only one person."""
     return f"person {number} of {count}: " if count > 1 else ""
 
 
@@ -286,7 +290,7 @@ def people_of(fields: Mapping[str, Any]) -> PeopleMap:
 
 
 def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Parse the identifiers in a request. Raises BadArgument, whose text has no values."""
+    """Parse the identifiers in a request. Raises BadArgument, whose message contains no values."""
     try:
         return parse_identifiers(fields)
     except ValueError as error:
@@ -294,7 +298,7 @@ def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def given_people(subjects: Sequence[Mapping[str, Any]]) -> list[dict[str, tuple[str, ...]]]:
-    """Parse the identifiers of each person in a request. Raises BadArgument, whose text has no values."""
+    """Parse the identifiers of each person in a request. Raises BadArgument, whose message contains no values."""
     if not 0 < len(subjects) <= MAX_PEOPLE:
         raise BadArgument(f"subjects: expected 1 to {MAX_PEOPLE:,} people, got {len(subjects):,}")
     found: list[dict[str, tuple[str, ...]]] = []
@@ -302,7 +306,7 @@ def given_people(subjects: Sequence[Mapping[str, Any]]) -> list[dict[str, tuple[
     for number, one in enumerate(subjects, 1):
         person = of_person(number, len(subjects))
         if not one:
-            raise BadArgument(f"subjects: {person}expected identifiers by name")
+            raise BadArgument(f"subjects: {person}expected at least one identifier, as name: value")
         try:
             found.append(given_identifiers(one))
         except BadArgument as error:
@@ -311,13 +315,13 @@ def given_people(subjects: Sequence[Mapping[str, Any]]) -> list[dict[str, tuple[
             for value in values:
                 if (same := first.setdefault(Identifier(name, value), number)) != number:
                     raise BadArgument(
-                        f"subjects: person {same} and person {number} have the same {name}: give each person once"
+                        f"subjects: person {same} and person {number} have the same {name}: list each person only once"
                     )
     return found
 
 
 def values_of(explaining: ExplainOperation, topics: Iterable[str], registry: str | None = None) -> dict[str, Values]:
-    """Return the decoders of topics, which share the schemas that they read. Raises BadArgument."""
+    """Return a decoder for each topic. The decoders share their schemas. Raises BadArgument."""
     names = list(topics)
     schemas = explaining.values(names[0], registry).schemas if names else None
     return {} if schemas is None else {topic: Values(schemas, topic) for topic in names}

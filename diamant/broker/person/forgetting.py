@@ -1,4 +1,4 @@
-"""The execution of registered requests to forget people: a single request, or several whose jobs share scans."""
+"""Carries out registered requests to forget people: a single one, or several whose jobs share scans."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Admitted(NamedTuple):
 
 
 def _in_groups(people: Sequence[Admitted]) -> Iterator[list[Admitted]]:
-    """Yield requests whose jobs form one group. A request with more jobs than a group may have is alone."""
+    """Yield lists of requests whose jobs fit into one group. A request with too many jobs for a group is alone in its list."""
     some: list[Admitted] = []
     for one in people:
         if some and sum(len(other.jobs) for other in (*some, one)) > MOST:
@@ -46,7 +46,7 @@ def _in_groups(people: Sequence[Admitted]) -> Iterator[list[Admitted]]:
 
 
 class Forgetting:
-    """The execution of requests in one broker. Belongs to the loop thread."""
+    """Carries out the requests to one broker. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Forgetting:
         queue: JobQueue[PersonIntent, Subject, Forgotten],
         settle: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`settle(request_id)` records in the register what became of a request."""
+        """`settle(request_id)` updates the state of a request in the register once it is no longer in progress."""
         self._evidence = evidence
         self._steps = steps
         self._queue = queue
@@ -64,7 +64,7 @@ class Forgetting:
     async def begin_each(
         self, admitted: Sequence[Admitted], request: ForgetEachRequest, progress: Progress
     ) -> ForgottenPeople:
-        """Carry out several requests."""
+        """Carry out several requests, in groups. A failure of one does not end the others; the result has all outcomes."""
         found: list[ForgottenPerson] = []
         try:
             for some in _in_groups(admitted):
@@ -100,7 +100,7 @@ class Forgetting:
     async def _outcome(
         self, admitted: Admitted, request: ForgetEachRequest, timeout_s: float, group: JobGroup
     ) -> ForgottenPerson:
-        """Carry out one of several requests."""
+        """Carry out one of several requests. A failure becomes part of the outcome."""
         try:
             found = await self.begin(admitted, request, Progress(), timeout_s, group)
         except OperationError as error:
@@ -115,7 +115,7 @@ class Forgetting:
         timeout_s: float | None,
         group: JobGroup | None = None,
     ) -> Forgotten:
-        """Carry out a registered request. `group`: the group of its jobs, if it is one of several requests."""
+        """Carry out a registered request. `group`: the group that its jobs join, if it is one of several requests."""
         entry, plan, rows, jobs = admitted
 
         def intent(job_id: str, scope: Scope) -> PersonIntent:

@@ -1,4 +1,4 @@
-"""The joint jobs of people's requests: erasures and redactions that run one after the other and share scans."""
+"""The jobs of people's requests, in groups: erasures and redactions that run one after the other and share scans."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ LOOK_AGAIN_S = 0.01
 
 
 class JointJobs:
-    """The groups of jobs in one broker. Belongs to the loop thread."""
+    """Forms groups of jobs in one broker. Belongs to the loop thread."""
 
     def __init__(self, evidence: Evidence, erasures: Erasures, redactions: Redactions) -> None:
         self._evidence = evidence
         self._erasures = erasures
         self._redactions = redactions
         self.hits: dict[str, HitsByPartition] = {}
-        """The findings of each request's search, for its first attempt, by request id."""
+        """For each request ID, what its search has found. Used by the first attempt."""
 
     def queue(self, job: PersonJob) -> AnyQueue:
-        """Return the queue of a job."""
+        """Return the queue that runs a job: that of erasures or that of redactions."""
         return self._erasures.queue if job.do == ERASE_KEY else self._redactions.queue
 
     @asynccontextmanager
     async def together(
         self, people: Mapping[str, Sequence[PersonJob]], key: SigningKey, progress: Progress
     ) -> AsyncIterator[JobGroup]:
-        """Hold the lock of all jobs, and yield a group for the jobs of some requests. `people`: these jobs by request id."""
+        """Hold the lock of all jobs during the block, and yield a group for the jobs of some requests.
+
+        `people`: the jobs of each request ID.
+        """
 
         async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
             return await self._evidence.scan(asked, key, progress)
@@ -59,7 +62,9 @@ class JointJobs:
 
     @asynccontextmanager
     async def _alone(self, request_id: str, jobs: Sequence[PersonJob]) -> AsyncIterator[None]:
-        """Hold the lock of erasures and redactions at a time when no attempt at one of these jobs is waiting for it."""
+        """Hold the lock of erasures and redactions during the block. Take it only when no attempt at one of these jobs waits for
+        it, since that attempt could not proceed.
+        """
         lock = self._erasures.queue.attempts.lock
         while True:
             for job in jobs:
@@ -74,4 +79,4 @@ class JointJobs:
                     finally:
                         lock.holder = ""
                     return
-            await asyncio.sleep(LOOK_AGAIN_S)  # An attempt is waiting for the lock: let it go first.
+            await asyncio.sleep(LOOK_AGAIN_S)  # Let the attempt that is waiting for the lock go first.

@@ -1,11 +1,12 @@
-"""The operations on persons: `broker.person`.
+"""The operations of `broker.person`, on a person's data and the requests about it.
 
     await broker.person.preview({"customer_id": "42"}, map)
     forgotten = await broker.person.forget({"customer_id": "42"}, map, reason="GDPR Art. 17")
     forgotten.state, forgotten.certificate, forgotten.next_due_ms
 
-A request is in the register (`register.py`) before anything is changed, and its intent is on disk before its first job. One job
-runs at a time. While a request to forget a person is in progress, another one is refused with an error that names the first.
+A request is in the register (`register.py`) before anything is changed, and its intent is on disk before its first job begins.
+One job runs at a time. While a request to forget a person is in progress, a second one for the same person is refused with an
+error that names the first.
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ logger = logging.getLogger(__name__)
 
 DAY_MS = 24 * 3_600_000
 MAX_EXTENSION_MONTHS = 2
-"""The longest extension of a request in total, by Art. 12 (3) of the GDPR."""
+"""By how much a request can be extended in total, according to Art. 12 (3) of the GDPR."""
 MAX_RUN = 4
-"""The most words of an identifier for which a reason is searched."""
+"""A reason is searched for identifiers of at most this many words."""
 _AROUND_WORDS = ".,:;!?()[]<>'\"“”„"
 
 
 class People:
-    """All requests of persons to one broker. Belongs to the loop thread."""
+    """All persons' requests to one broker. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class People:
         explaining: ExplainOperation,
         groups: Lazy[GroupCoordinator],
     ) -> None:
-        """`kept`: the stored certificates. `erasures`, `redactions`: these run the jobs of a request."""
+        """`kept`: the stored certificates. `erasures` and `redactions` run the jobs of a request."""
         self._evidence = evidence
         self._kept = kept
         self._clock = node.env.clock
@@ -105,8 +106,8 @@ class People:
         self._admission = asyncio.Lock()
 
     async def start(self) -> None:
-        """Resume unfinished requests when they are due, read the register, and complete entries that a stop left outdated."""
-        await self.queue.start()  # First, since this names papers that a stop left pending.
+        """Schedule unfinished requests, read the register, and update entries that are outdated because the broker stopped."""
+        await self.queue.start()  # First: if a stop interrupted the renaming of a paper, this completes it.
         try:
             await self.register.load()
             for request in [one for one in self.register.known() if one.state == IN_PROGRESS]:
@@ -122,7 +123,7 @@ class People:
     # -- forgetting ------------------------------------------------------------------------------------------------------
 
     async def preview(self, request: PreviewRequest, progress: Progress) -> Plan:
-        """Return what forgetting would do; see `Broker.person.preview`."""
+        """Return what forgetting a person would do; see `Broker.person.preview`."""
         return (await self._plans([request.identifiers], request, progress))[0]
 
     async def preview_each(self, request: PreviewEachRequest, progress: Progress) -> Plans:
@@ -150,22 +151,25 @@ class People:
     async def _admitted(
         self, subjects: Sequence[Mapping[str, Any]], request: ForgetRequests, progress: Progress
     ) -> list[Admitted]:
-        """Plan and register requests. If one is refused, no request is registered."""
+        """Plan and register a request for each person. If one is refused, none is registered."""
         certificate_texts.check_reason(request.reason, request.reference)
         received_ms = self._received_ms(request.received)
         plans = await self._plans(subjects, request, progress)
         for number, plan in enumerate(plans, 1):
             if not plan.topics:
                 raise BadArgument(
-                    f"{of_person(number, len(plans))}none of these identifiers leads to a topic of the map, so there is nothing "
-                    "to search"
+                    f"{of_person(number, len(plans))}no topic of the map can be searched for any of these identifiers, so "
+                    "there is nothing to do"
                 )
         work = [(plan, *plan.jobs()) for plan in plans]
         entries = await self._admit(request, plans, received_ms)
         return [Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
 
     async def _admit(self, request: ForgetRequests, plans: Sequence[Plan], received_ms: int) -> list[PersonRequest]:
-        """Put a request of each person in progress, an open or a new one. Raises NotPossible if one is in progress already."""
+        """For each person, register that a request is in progress: an open one, or a new one. Returns these requests.
+
+        Raises NotPossible if a request of one of them is already in progress.
+        """
         secret = (await self._evidence.keys.usable()).secret
         entries: list[PersonRequest] = []
         async with self._admission:
@@ -177,7 +181,7 @@ class People:
                 if found is not None and found.state == IN_PROGRESS:
                     raise NotPossible(
                         f"{person}request {found.id} of the same person is in progress, so nothing was begun: `diamant person "
-                        "requests` shows how far it is, `diamant person close` cancels it"
+                        "requests` shows its progress, `diamant person close` cancels it"
                     )
                 changes = {
                     "state": IN_PROGRESS,
@@ -188,14 +192,14 @@ class People:
                 entry = found or self._entry("forget", received_ms, request.reference, known)
                 reference = request.reference or entry.reference
                 entries.append(replace(entry, **changes, reference=reference))  # type: ignore[arg-type]
-                for other in plans:  # All papers have the same texts.
+                for other in plans:  # All papers contain the same reason.
                     certificate_texts.check_unsaid(
                         f"{person}reason and reference", [request.reason, reference], [*values_of(other.identifiers)]
                     )
             return [await self.register.put(one) for one in entries]
 
     async def _settle(self, request_id: str) -> None:
-        """Update the state of a request by what it has on disk: its intent, its last paper, or nothing."""
+        """Update the state of a request in the register from the files that it has: its intent, its last paper, or none."""
         if request_id in await self.table.ids_on_disk():
             return
         try:
@@ -217,7 +221,7 @@ class People:
     # -- the register ----------------------------------------------------------------------------------------------------
 
     async def requests(self, request: RequestsRequest, _progress: Progress) -> Mapping[str, Any]:
-        """Return the register; see `Broker.person.requests`."""
+        """Return the requests in the register; see `Broker.person.requests`."""
         await self.register.load()
         found = [one for one in self.register.known() if one.is_open or not request.open]
         found.sort(key=lambda one: (not one.is_open, one.due_ms if one.is_open else -(one.closed_ms or 0)))
@@ -246,14 +250,14 @@ class People:
         return await self.register.put(self._entry(request.kind, received_ms, request.reference, known))
 
     async def extend(self, request: ExtendRequest, _progress: Progress) -> PersonRequest:
-        """Extend a due date; see `Broker.person.extend`."""
+        """Extend the due date of a request; see `Broker.person.extend`."""
         certificate_texts.check_reason(request.reason)
         found = await self._open(request.id)
         await self._check_unnamed(found, request.reason)
         due_ms = Keep(f"P{request.months}M", "").until_ms(found.due_ms)
         if due_ms > Keep(f"P{1 + MAX_EXTENSION_MONTHS}M", "").until_ms(found.received_ms):
             raise NotPossible(
-                f"a request is extended by {MAX_EXTENSION_MONTHS} months at most in total (GDPR Art. 12), which this call exceeds"
+                f"a request can be extended by at most {MAX_EXTENSION_MONTHS} months in total (GDPR Art. 12); this exceeds that"
             )
         extension = Extension(request.reason, self._clock.now_ms(), found.due_ms)
         return await self.register.change(found.id, due_ms=due_ms, extensions=(*found.extensions, extension))
@@ -272,7 +276,7 @@ class People:
         )
 
     async def _check_unnamed(self, entry: PersonRequest, reason: str) -> None:
-        """Refuse a reason in which a word or several in a row form an identifier of the request. Raises BadArgument."""
+        """Refuse a reason that contains an identifier of the request, as a word or as consecutive words. Raises BadArgument."""
         secret = (await self._evidence.keys.usable()).secret
         words = [word.strip(_AROUND_WORDS) for word in reason.split()]
         runs = {" ".join(words[at : at + most]) for at in range(len(words)) for most in range(1, MAX_RUN + 1)}
@@ -281,22 +285,22 @@ class People:
             raise BadArgument("the reason must not contain an identifier of the request: the register keeps it")
 
     async def _check_unfinished(self, request_id: str) -> None:
-        """Refuse to cancel a request whose parts are all complete. Raises NotPossible."""
+        """Refuse to cancel a request if all its parts are complete. Raises NotPossible."""
         try:
             intent = await asyncio.to_thread(self.table.files.read, request_id, await self._evidence.keys.usable())
         except (OSError, ValueError):
-            return  # `cancel` raises this error.
+            return  # `cancel` will raise this error.
         if await self._steps.is_complete(intent):
             raise NotPossible(
-                f"each part of request {request_id} is complete, and closing it would end it as not certified: its last paper "
-                f"follows by itself from {moment(self.table.due.get(request_id, self._clock.now_ms()))} on"
+                f"each part of request {request_id} is complete, but closing it would end it as not certified. Its last paper "
+                f"will be issued automatically, from {moment(self.table.due.get(request_id, self._clock.now_ms()))} on"
             )
 
     async def _open(self, request_id: str) -> PersonRequest:
         await self.register.load()
         found = self.register.get(request_id)
         if found.state not in OPEN:
-            raise NotPossible(f"request {request_id} is {found.state} already")
+            raise NotPossible(f"request {request_id} is already {found.state}")
         return found
 
     def _entry(

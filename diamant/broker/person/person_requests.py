@@ -1,4 +1,4 @@
-"""Requests of the operations on a person's data."""
+"""The requests of the operations that forget people and keep the register of persons' requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ConfirmGroupsBehind: TypeAlias = Annotated[
 class PreviewRequest:
     """Finds a person's records and shows what forgetting would do, topic by topic. Changes nothing.
 
-    Errors: BadArgument, NotPossible (an action that a topic rules out), TooMany, Unconfirmed.
+    Errors: BadArgument, NotPossible (a topic does not allow the action in the map), TooMany, Unconfirmed.
     """
 
     identifiers: Identifiers
@@ -38,7 +38,7 @@ class PreviewRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Forgetting:
-    """The arguments that forgetting one person and several people have in common."""
+    """The arguments that `ForgetRequest` and `ForgetEachRequest` have in common."""
 
     _: KW_ONLY
     reason: Reason
@@ -56,8 +56,8 @@ class ForgetRequest(_Forgetting):
     """Forgets a person: treats the records in each topic as the map says, as one job.
 
     The operation returns once all data that the map removes is gone. If tombstones still name keys, the result states when the
-    last paper follows. Errors: BadArgument, NotPossible (also while the same person's request is in progress), Unconfirmed,
-    TimedOut, ForgetFailed.
+    last paper will follow. Errors: BadArgument, NotPossible (for example, while another request of this person is in progress),
+    Unconfirmed, TimedOut, ForgetFailed.
     """
 
     identifiers: Identifiers
@@ -66,7 +66,7 @@ class ForgetRequest(_Forgetting):
 
 @dataclass(frozen=True, slots=True)
 class PreviewEachRequest:
-    """Finds the records of several people in one search, as `PreviewRequest` does. An error names the person by number."""
+    """Finds the records of several people in one search, as `preview` does for one. An error names the person by number."""
 
     subjects: Subjects
     map: PersonMap
@@ -77,9 +77,9 @@ class PreviewEachRequest:
 
 @dataclass(frozen=True, slots=True)
 class ForgetEachRequest(_Forgetting):
-    """Forgets several people with one search and few scans, and a paper for each that names no other person.
+    """Forgets several people with one search and few scans. Each gets a paper, which names no other person.
 
-    Errors as of `ForgetRequest`. If one person is refused, nothing is begun. Later failures are in the result.
+    Errors: the same as for `forget`. If one person is refused, nothing is begun. Later failures are in the result.
     """
 
     subjects: Subjects
@@ -88,14 +88,14 @@ class ForgetEachRequest(_Forgetting):
 
 @dataclass(frozen=True, slots=True)
 class RequestsRequest:
-    """Lists the register of requests, next due first."""
+    """Lists the requests in the register, in order of their due dates."""
 
     open: Annotated[bool, Argument("Only open requests.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRequest:
-    """Registers a request before anything is done about it. The due date counts from its receipt.
+    """Registers a request before anything is done about it. The due date is counted from the receipt of the request.
 
     Errors: BadArgument, NotPossible.
     """
@@ -109,7 +109,7 @@ class ReceiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExtendRequest:
-    """Extends the due date of an open request by two months in total at most. Errors: NotFound, NotPossible, BadArgument."""
+    """Extends the due date of an open request, in total by at most two months. Errors: NotFound, NotPossible, BadArgument."""
 
     id: RequestId
     _: KW_ONLY

@@ -1,7 +1,8 @@
-"""The steps of a person's request: its erasures and redactions, which share scans (`job_group.py`), then its paper.
+"""The steps of a person's request: first its erasures and redactions, which share scans (`job_group.py`), then its paper.
 
-Each is a separate job, with its own queue, intent and certificate, and with an id that is in the request's intent. So after any
-stop of the broker, an attempt can tell whether a job has ended, is unfinished or has not begun, and continues from there.
+Each erasure or redaction is a separate job, with a queue, an intent and a certificate of its own. The request's intent has the
+IDs of these jobs. So after the broker has stopped at any point, an attempt can tell whether a job has ended, is unfinished or has
+not begun, and continues from there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.redact.redactions import Redactions
 
 PARTS_ENDED = "parts-ended"
-"""`ended.what` of a request whose jobs have all ended, but some without certifying everything."""
+"""`ended.what` in the paper of a request whose jobs have all ended, some of them without certifying everything."""
 
 
 class ForgetFailed(OperationError):
@@ -54,10 +55,10 @@ class ForgetFailed(OperationError):
 
 @dataclass(frozen=True, slots=True)
 class Forgotten(RemovalResult):
-    """The result of one call of `broker.person.forget`. Its state is that of the paper (`cleaner/papers/paper.py`)."""
+    """The result of a call to `broker.person.forget`. Its state is that of the paper (`cleaner/papers/paper.py`)."""
 
     groups_behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """With `now`: the groups that have not read tombstones, which therefore stay, by partition."""
+    """With `now`: for each partition whose tombstones stay, the groups that have not read them."""
 
     def own_fields(self) -> Mapping[str, Any]:
         return {"next_due_ms": self.next_due_ms, "groups_behind": self.groups_behind}
@@ -65,7 +66,9 @@ class Forgotten(RemovalResult):
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPerson:
-    """What became of one of several people. `Broker.certificate` returns the paper; all papers together would be too large."""
+    """The outcome for one of several people, without the paper, since all papers together would be too large for a result.
+    `Broker.certificate` returns the paper.
+    """
 
     id: str
     state: str = ""
@@ -74,12 +77,12 @@ class ForgottenPerson:
     groups_behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
     error: str = ""
     code: str = ""
-    """The code of the error, which is about this person only."""
+    """The code of `error`, which concerns only this person."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPeople:
-    """The result of one call of `broker.person.forget_each`, in the order of the request."""
+    """The result of a call to `broker.person.forget_each`, in the order of the request."""
 
     people: Sequence[ForgottenPerson]
 
@@ -89,19 +92,19 @@ class ForgottenPeople:
 
 @dataclass(slots=True)
 class _Found:
-    """The state of a request's jobs in one attempt."""
+    """What an attempt has found out about the jobs of a request."""
 
     parts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The last certificate of each job that has one."""
     problems: dict[str, str] = field(default_factory=dict)
-    """Why a job has no certificate, or not the one that is wanted, by job."""
+    """For jobs that have no certificate, or not the one that is needed: the reason."""
     due_ms: list[int] = field(default_factory=list)
-    """The times at which unfinished jobs are due."""
+    """When the unfinished jobs are due."""
     groups_behind: dict[str, list[str]] = field(default_factory=dict)
 
 
 class PersonSteps:
-    """A person, and the jobs that forget this person (`RemovalKind`)."""
+    """The steps that forget a person, which are jobs of other kinds (`RemovalKind`)."""
 
     failure = ForgetFailed
     shares_scans = False
@@ -137,7 +140,7 @@ class PersonSteps:
         return TOPICS_DELETED
 
     async def carry_out(self, intent: PersonIntent, removal: Removal[Subject]) -> Forgotten:
-        """Begin or continue each job, then issue a paper."""
+        """Begin or continue each job, and then issue a paper."""
         if removal.is_new:
             removal.progress.job_id = intent.id
             await self._table.save(intent, removal.key)
@@ -151,7 +154,7 @@ class PersonSteps:
     async def end(
         self, intent: PersonIntent, removal: Removal[Subject], ended: Ended, *, is_scanned: bool = False
     ) -> Forgotten:
-        """End the request. If it was cancelled, cancel its unfinished jobs."""
+        """End the request with a paper. If it was cancelled, cancel its unfinished jobs."""
         del is_scanned
         found = _Found()
         for job in intent.jobs:
@@ -160,12 +163,12 @@ class PersonSteps:
                 try:
                     await cancel(lambda queue=queue: [queue], CancelRequest(job.id, reason=ended.reason), Progress())  # type: ignore[misc]
                 except NotFound:
-                    pass  # The job has ended in the meantime.
+                    pass  # The job has just ended.
             await self._take_part(job, found)
         return await self._issue(intent, removal.key, found, NOT_CERTIFIED, ended, None)
 
     async def is_complete(self, intent: PersonIntent) -> bool:
-        """Return whether the present parts prove a last state, so that only the paper is missing."""
+        """Return whether the existing certificates of the jobs suffice for a final state, so that only the paper is missing."""
         found = _Found()
         for job in intent.jobs:
             await self._take_part(job, found)
@@ -177,7 +180,7 @@ class PersonSteps:
     async def _group(
         self, intent: PersonIntent, jobs: Sequence[PersonJob], removal: Removal[Subject]
     ) -> AsyncIterator[JobGroup]:
-        """Yield the group of these jobs: that of several people, or a group of their own."""
+        """Yield the group that these jobs join: the one that several people share, or a new one."""
         if removal.group is not None:
             yield removal.group
             return
@@ -224,9 +227,9 @@ class PersonSteps:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # The attempt at the job was cancelled, not this attempt at the request.
+            # Only the attempt at the job was cancelled, not this attempt at the request.
             if queue.is_stopping:
-                raise BrokerStopping("the broker is stopping; the request continues at its next start") from None
+                raise BrokerStopping("the broker is stopping; the request continues when it starts again") from None
             found.problems[job.id] = "it was cancelled"
         except (OperationError, StorageError, OSError, ValueError) as error:
             found.problems[job.id] = reason_of(error)
@@ -240,7 +243,7 @@ class PersonSteps:
     ) -> None:
         there = tuple(one for one in job.topics if one in topics)
         if not there:
-            return  # All its topics were deleted, as the paper says.
+            return  # All topics of the job were deleted. The paper says so.
         said = {"reason": intent.reason, "reference": intent.reference}
         timeout_s = DEFAULT_TIMEOUT_S * len(intent.jobs)
         result: Erasure | Redaction
@@ -270,7 +273,7 @@ class PersonSteps:
             result = await self._redactions.redact(redact, Progress(), job.id, group)
 
     async def _take_part(self, job: PersonJob, found: _Found) -> bool:
-        """Add the last certificate of a job to `found`; return whether it has one."""
+        """Add the last certificate of a job to `found`. Returns whether the job has one."""
         try:
             found.parts[job.id] = await self._kept.last(job.id)
         except NotFound:
@@ -280,7 +283,7 @@ class PersonSteps:
     # -- the paper -------------------------------------------------------------------------------------------------------
 
     async def _conclude(self, intent: PersonIntent, key: SigningKey, found: _Found) -> Forgotten:
-        """Issue a paper. If it is not the last one, schedule the next attempt for when a job is due."""
+        """Issue a paper. If it is not the last one, schedule the next attempt for the time when a job is due."""
         state = state_of(self._rows(intent, found), [*found.parts.values()])
         if state in LAST_STATES:
             return await self._issue(intent, key, found, state, None, None)
@@ -315,7 +318,7 @@ class PersonSteps:
         return {**fields, "problem": "; ".join(dict.fromkeys([*problems, *shortfalls(fields, found.parts)]))}
 
     def _is_marked(self, job_id: str, found: _Found) -> bool:
-        """Return whether a job is an erasure that only waits for the removal of its tombstones."""
+        """Return whether a job is an erasure that is complete except for the removal of its tombstones."""
         return found.parts.get(job_id, {}).get("state") == "values-gone"
 
     async def _issue(
@@ -327,7 +330,7 @@ class PersonSteps:
         ended: Ended | None,
         due_ms: int | None,
     ) -> Forgotten:
-        """Sign and store a paper, and note it in the register. With a last state, or with `ended`, remove the intent."""
+        """Sign and store a paper, and note it in the register. Remove the intent if the state is final or `ended` is given."""
         request = self._register.get(intent.id)
         gone = present_of(self._evidence.topics, intent).ended
         rows = self._rows(intent, found)

@@ -1,7 +1,7 @@
 """Plans to forget a person: what would happen to which records, topic by topic. A preview and the job use the same plan.
 
-Topics are read for all identifiers together (`following.py`). The records found are then judged as in a redaction, so that the
-counts are exact at that moment, and the jobs reuse these records (`Plan.hits`). Nothing is changed.
+Topics are read for all identifiers together (`following.py`). The conditions are then evaluated on the records found, as in a
+redaction, so that the counts are exact at that time. The jobs reuse these records (`Plan.hits`). Planning changes nothing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 1_000
 MAX_NAMED = 20
-"""The most groups that are named per partition, and the most map entries that an error names."""
+"""The maximum number of groups that a plan names for a partition, and of map entries that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTopic:
-    """One entry of the map for one topic, and what it would do to the person's records."""
+    """An entry of the map for a topic, and what it would do to the person's records."""
 
     topic: str
     do: str
@@ -54,19 +54,19 @@ class PlannedTopic:
     """The keys of an erasure; empty for other actions."""
     fields: tuple[str, ...]
     fields_not_seen: tuple[str, ...]
-    """The fields that none of the records has."""
+    """Those of `fields` that none of the records has."""
     replacement: str
     keep: Keep | None
     kept_until_ms: int | None
-    """The time until which the newest record is kept; None if no record is."""
+    """Until when the newest record is kept; None if no record is kept."""
     identity: Mapping[str, tuple[str, ...]]
-    """The places that the map names for each identifier."""
+    """For each identifier, the places in a record that the map names."""
     groups_behind: Mapping[str, Sequence[str]]
-    """The groups that have not read to the partition's end and so would still have to read a tombstone, by partition."""
+    """For each partition, the groups that have not yet read to its end, where a tombstone would be written."""
     readers: tuple[str, ...]
 
     def to_fields(self) -> Mapping[str, Any]:
-        """Return its JSON object, without identifiers."""
+        """Return the JSON object, without identifiers."""
         return {
             "topic": self.topic,
             "do": self.do,
@@ -84,19 +84,19 @@ class PlannedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All data of a person to which the map leads, and what would happen to it."""
+    """What would happen to all data of a person that the map leads to."""
 
     identifiers: Mapping[str, tuple[str, ...]]
     topics: tuple[PlannedTopic, ...]
     not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The topics that were not searched because no identifier of theirs is known of this person, with these identifiers."""
+    """Topics that were not searched, and their identifiers, none of which is known for this person."""
     hits: HitsByPartition = field(default_factory=dict)
-    """The records that the search found. The jobs' first attempts judge only these."""
+    """The records that the search found. The first attempts of the jobs examine only these."""
     doubts: tuple[str, ...] = ()
-    """Why identifiers may belong to several people, which the caller has confirmed."""
+    """Reasons why identifiers may belong to several people. The caller has confirmed that they do not."""
 
     def to_fields(self) -> Mapping[str, Any]:
-        """Return the JSON object of a preview. It has the number of identifiers, but not the identifiers."""
+        """Return the JSON object of a preview. It has the number of the identifiers, but not the identifiers themselves."""
         return {
             "identifiers": {name: len(values) for name, values in self.identifiers.items()},
             "topics": [one.to_fields() for one in self.topics],
@@ -106,13 +106,13 @@ class Plan:
         }
 
     def entries(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the register's entry for each topic."""
+        """Yield the entry for each topic in the register."""
         for one in self.topics:
             kept = {} if one.kept_until_ms is None else {"kept_until_ms": one.kept_until_ms}
             yield {"topic": one.topic, "do": one.do, "records": one.records, **kept}
 
     def jobs(self) -> tuple[tuple[TopicFate, ...], tuple[PersonJob, ...]]:
-        """Return the rows of a paper and the jobs that make them true. Raises NotPossible for too many jobs."""
+        """Return the rows of a paper, and the jobs that make them true. Raises NotPossible if there are too many jobs."""
         by_key: dict[bytes, list[str]] = {}
         for one in self.topics:
             for key in one.keys if one.do == ERASE_KEY else ():
@@ -129,14 +129,14 @@ class Plan:
             rows.append(TopicFate(one.topic, one.do, one.records, ids, one.fields, one.keep, one.identity))
         if len(jobs) > MAX_JOBS:
             raise NotPossible(
-                f"the request takes {len(jobs):,} erasures and redactions, but at most {MAX_JOBS:,} are possible"
+                f"the request requires {len(jobs):,} erasures and redactions, but at most {MAX_JOBS:,} are possible"
             )
         return tuple(rows), tuple(jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """A plan for each of several people, in the order of the request."""
+    """The plans for several people, in the order of the request."""
 
     people: Sequence[Plan]
 
@@ -147,20 +147,20 @@ class Plans:
 
 
 class _Watched:
-    """A `RecordCondition` of several conditions, one of which suffices. It notes the matches' fields and newest timestamp."""
+    """A `RecordCondition` that is met if one of several is. Notes the fields and the newest timestamp of matching records."""
 
     def __init__(self, wheres: Sequence[Where]) -> None:
         self._wheres = wheres
         self.newest_ms = -1
         self.fields: set[str] = set()
-        """The fields to blank that any of the records has."""
+        """The fields to blank that at least one record has."""
 
     def examine(self, record: Record) -> tuple[int, None]:
         verdict = NO
         for where in self._wheres:
             one, changed = where.examine(record)
             self.fields.update(() if changed is None else changed.seen)
-            # A record that is blanked already is still the person's.
+            # A record whose fields are already blank still belongs to the person.
             verdict = max(verdict, YES if one == DONE else one)
         if verdict == YES:
             self.newest_ms = max(self.newest_ms, record.timestamp)
@@ -171,7 +171,7 @@ class _Watched:
 
 
 class Planning:
-    """The planning of one broker. Belongs to the loop thread."""
+    """Makes plans from the topics of one broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, explaining: ExplainOperation, groups: Lazy[GroupCoordinator]) -> None:
         self._node = node
@@ -187,7 +187,7 @@ class Planning:
         is_confirmed: bool,
         registry: str | None,
     ) -> list[Plan]:
-        """Plan for each person, over all topics of the map. Raises BadArgument, NotPossible, TooMany, Unconfirmed."""
+        """Return a plan for each person, over all topics of the map. Raises BadArgument, NotPossible, TooMany, Unconfirmed."""
         given = given_people(subjects)
         following = Following(
             self._node, self._explaining, people_of(people), given, is_confirmed=is_confirmed, registry=registry
@@ -214,7 +214,7 @@ class Planning:
         do = rule.action.kind
         if do == ERASE_KEY and not all(log.config.is_compacted for log in explaining.logs(topic, None)):
             raise NotPossible(
-                f"{topic} is not compacted, so erase-key removes nothing from it: expected remove-record in the map"
+                f"{topic} is not compacted, so erase-key removes nothing from it: use remove-record in the map instead"
             )
         fields = tuple(place.text for place in rule.action.blank)
         blanking = parse_blanking(fields, rule.action.replacement, ()) if fields else None
@@ -226,7 +226,7 @@ class Planning:
         if do != BLANK and until_ms > now_ms:
             do = KEEP
         elif do != BLANK:
-            keep = None  # The time for which records are kept is over.
+            keep = None  # The period for which records are kept has ended.
         return PlannedTopic(
             topic=topic,
             do=do,
@@ -277,7 +277,7 @@ def _by_name(steps: Iterable[IdentifierStep]) -> dict[str, tuple[str, ...]]:
 
 
 def values_of(identifiers: Mapping[str, tuple[str, ...]]) -> Iterable[bytes]:
-    """Yield the values of all identifiers. No reason may name them."""
+    """Yield the values of all identifiers, which must not appear in a reason."""
     for values in identifiers.values():
         for value in values:
             yield value.encode()

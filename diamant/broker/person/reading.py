@@ -1,14 +1,14 @@
-"""The operation that reads the records of people, `person.show`.
+"""The operation `person.show`, which reads the records of a person.
 
 `show` yields lines as it finds them, each with a `kind`:
 
     identifier   one identifier: `name`, `value`, and where it comes from: `topic`, `partition`, `offset`, `by`
-    record       one record, as `latest` shows it, with `status`, `why` and `until_ms` (as `explain` has them), the `fields`
-                 that the map names, and `others`, the places where the record has data of other people
+    record       one record, as `latest` shows it, with `status`, `why` and `until_ms` as in `explain`, the `fields` that the
+                 map names, and `others`, the places where the record has data of other people
     progress     `read_bytes` and `total_bytes`
     topic        at the end of a topic: its counts, and what could not be read
     end          at the end: counts, map entries without a topic, and topics that were `not_searched` since none of their
-                 `identifiers` is known of this person
+                 `identifiers` is known for this person
     error        instead of `end`, if the search ends early: `error`, `code`
 """
 
@@ -37,7 +37,7 @@ from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
 
 PAGE_BYTES = 1024 * 1024
-"""The most bytes of keys and values that are sent at once, unless a single record has more."""
+"""The maximum number of bytes of keys and values in one page of lines, unless a single record has more."""
 
 Lines = list[Mapping[str, Any]]
 
@@ -45,7 +45,7 @@ Lines = list[Mapping[str, Any]]
 async def show(
     node: Node, explaining: ExplainOperation, searching: SearchOperation, request: ShowPersonRequest, _: Progress
 ) -> AsyncGenerator[Lines, None]:
-    """Yield the lines. The last line is an error if the search ends early. Raises BadArgument, TooMany, Unconfirmed."""
+    """Yield pages of lines. Raises BadArgument, TooMany, Unconfirmed, but after the first page, the error is the last line."""
     following = Following(
         node,
         explaining,
@@ -83,7 +83,7 @@ async def _lines(following: Following, explaining: ExplainOperation) -> AsyncGen
             yield [*map(step_line, steps), _progress_line(progress)]
             for found in one.found:
                 pages = _pages(one, found, following.values[topic], explaining)
-                # Read and decode in a thread: a record may have any size.
+                # Read and decode in a thread, since a record may have any size.
                 while (page := await explaining.read(partial(next, pages, None))) is not None:
                     count += len(page)
                     yield page
@@ -104,7 +104,7 @@ def _topic_line(following: Following, person: FollowedPerson, topic: str) -> Map
 def _pages(
     one: SearchedPartition, found: PersonTopicSearch, values: Values, explaining: ExplainOperation
 ) -> Iterator[Lines]:
-    """Yield the lines about the records of a partition. Blocking."""
+    """Yield pages of lines about the records of a partition. Blocking."""
     taken = one.taken
     place = PartitionPlace(one.files, taken.state, taken.outcomes, taken.explainer())
     page: Lines = []

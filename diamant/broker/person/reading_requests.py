@@ -1,4 +1,4 @@
-"""Requests of the operations on people. Commands import them from here, since the operations' modules import much."""
+"""The requests of operations that read people's records. They are separate so that commands can import them cheaply."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from diamant.argument import Argument, Registry
 
 PersonMap: TypeAlias = Annotated[Mapping[str, Any], Argument("The map of people, as JSON.")]
 Identifiers: TypeAlias = Annotated[
-    Mapping[str, Any], Argument("Identifiers of the person by name, each a text or a list of texts.")
+    Mapping[str, Any], Argument("Identifiers of the person by name, each a string or a list of strings.")
 ]
 Subjects: TypeAlias = Annotated[
     list[Mapping[str, Any]], Argument("The identifiers of each person, as for one person. No person may occur twice.")
 ]
 Confirm: TypeAlias = Annotated[
-    bool, Argument("Follow identifiers even if they may belong to several people; otherwise these are refused.")
+    bool,
+    Argument("Follow identifiers even if they may belong to several people; otherwise, such identifiers are refused."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ShowPersonRequest:
-    """Shows all records of a person. Errors: BadArgument, Unconfirmed, TooMany, NotPossible."""
+    """Shows all records of a person. Errors: BadArgument, NotPossible, TooMany, Unconfirmed."""
 
     identifiers: Identifiers
     map: PersonMap

@@ -1,7 +1,7 @@
-"""The register of persons' requests: one record for each, as JSON, in the compacted topic `__diamant_requests`.
+"""The register of persons' requests: one JSON record for each request, in the compacted topic `__diamant_requests`.
 
-It holds HMACs instead of identifiers, which only tell whether two requests are about the same person. A change is written to the
-topic before it is made in memory. Bounds: the newest `MAX_REQUESTS` requests are in memory; the topic has all.
+The register holds HMACs instead of identifiers; they only show whether two requests are about the same person. A change is
+written to the topic before it is made in memory. Bounds: memory holds the newest `MAX_REQUESTS` requests, the topic holds all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class PersonRequest:
-    """One request. Times are on the broker's clock."""
+    """A request. Its times are on the broker's clock."""
 
     id: str
     kind: str
@@ -60,8 +60,8 @@ class PersonRequest:
     state: str = RECEIVED
     reason: str = ""
     topics: tuple[Mapping[str, Any], ...] = ()
-    """For each topic: its name, the action, the number of the person's records when it was planned, and the time until which
-    records are kept (`kept_until_ms`), if they are.
+    """For each topic: its name, the action, the number of the person's records at the time of planning, and `kept_until_ms` if
+    records are kept.
     """
     certificate: str = ""
     """The state of the last paper; "" if there is none."""
@@ -82,7 +82,7 @@ class PersonRequest:
 
     @classmethod
     def from_fields(cls, found: Mapping[str, Any]) -> PersonRequest:
-        """Return the request of a JSON object, the inverse of `to_fields`. Raises KeyError, TypeError."""
+        """Return the request that a JSON object from `to_fields` describes. Raises KeyError, TypeError."""
         given = {
             "identifiers": tuple((one["name"], one["hmac"]) for one in found["identifiers"]),
             "topics": tuple(found["topics"]),
@@ -118,7 +118,7 @@ class RequestRegister:
         self._is_loaded = False
 
     async def load(self) -> None:
-        """Read the topic, if it exists and was not read yet."""
+        """Read the topic if it exists and has not been read yet."""
         async with self._loading:
             if self._is_loaded:
                 return
@@ -127,7 +127,7 @@ class RequestRegister:
             self._is_loaded = True
 
     def known(self) -> Iterable[PersonRequest]:
-        """Return the requests, least recently changed first; none before `load`."""
+        """Return the requests, least recently changed first. Empty before `load`."""
         return self._requests.values()
 
     @property
@@ -141,7 +141,7 @@ class RequestRegister:
         return min((one.due_ms for one in self._requests.values() if one.is_open), default=None)
 
     def open_of(self, identifiers: Iterable[tuple[str, str]], besides: Collection[str]) -> PersonRequest | None:
-        """Return an open request about one of these identifiers, except requests with ids in `besides`; None if there is none."""
+        """Return an open request that has one of these identifiers, or None. `besides`: the IDs of requests to ignore."""
         sought = {*identifiers}
         known = (one for one in self._requests.values() if one.is_open and one.id not in besides)
         return next((one for one in known if sought & {*one.identifiers}), None)
@@ -150,11 +150,11 @@ class RequestRegister:
         """Return a request. Raises NotFound."""
         found = self._requests.get(request_id)
         if found is None:
-            raise NotFound(f"there is no request {request_id[:64]!r}; `diamant person requests` lists them")
+            raise NotFound(f"there is no request {request_id[:64]!r}; `diamant person requests` lists all requests")
         return found
 
     async def put(self, request: PersonRequest) -> PersonRequest:
-        """Write a new or changed request. Raises NotPossible, TooMany."""
+        """Write a new or changed request. Raises NotPossible if the topic cannot be written, TooMany if too many are open."""
         await self.load()
         if request.id not in self._requests and len(self._requests) >= MAX_REQUESTS:
             oldest = next((one.id for one in self._requests.values() if not one.is_open), None)
@@ -183,7 +183,7 @@ class RequestRegister:
         return os.urandom(ID_BYTES).hex()
 
     def _read(self) -> dict[str, PersonRequest]:
-        """Return the requests by the latest record of each. Blocking."""
+        """Return the requests, each from its latest record. Blocking."""
         problems: list[Problem] = []
         env, path = self._node.env, f"{self._node.config.data_dir}/{names.partition_dir_name(REQUESTS_TOPIC, 0)}"
         found: dict[str, PersonRequest] = {}
@@ -198,5 +198,5 @@ class RequestRegister:
                     except (ValueError, KeyError, TypeError):
                         logger.warning("%s: the record at offset %d is not a request", REQUESTS_TOPIC, record.offset)
         for problem in problems:
-            logger.error("requests cannot be read: %s", problem)
+            logger.error("some requests in the register cannot be read: %s", problem)
         return dict(list(found.items())[-MAX_REQUESTS:])

@@ -1,6 +1,6 @@
-"""Operations that look at samples of the topics: `person.suggest` and `person.check`.
+"""The operations `person.suggest` and `person.check`, which look at samples of the topics.
 
-A sample has the newest records of a topic, from all its partitions, as a search reads them.
+A sample has the newest records of a topic, from all its partitions. They are read as in a search.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diamant.progress import Progress
 
 MAX_RECORDS = 100_000
-"""The most records in all samples together."""
+"""The maximum number of records in all samples together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MapCheck:
     """The number of records in the sample, by topic."""
 
     def to_fields(self) -> dict[str, object]:
-        """Return its JSON object."""
+        """Return the JSON object."""
         return {"problems": [one._asdict() for one in self.problems], "sampled": dict(self.sampled)}
 
 
@@ -51,7 +51,7 @@ async def suggest_map(
     request: SuggestPeopleMapRequest,
     progress: Progress,
 ) -> Suggestion:
-    """Return a draft of a map. Raises NotFound, TooMany."""
+    """Return a draft of a map of people. Raises NotFound, TooMany."""
     samples = await _samples(
         explaining, searching, request.topics or _topics(node), request.records, progress, request.registry
     )
@@ -65,7 +65,7 @@ async def check_people_map(
     request: CheckPeopleMapRequest,
     progress: Progress,
 ) -> MapCheck:
-    """Return the problems of a map. Raises BadArgument, TooMany."""
+    """Return the problems of a map of people. Raises BadArgument, TooMany."""
     people = people_of(request.map)
     topics = _topics(node)
     samples = await _samples(explaining, searching, topics, request.records, progress, request.registry)
