@@ -5,7 +5,7 @@ that the loop can do other work between steps. Between two steps, clients may se
 not; in Kafka this happens between the controller's batches of 10,000 records. The iterators below are lazy: `next` takes a step,
 based on the state of the partitions at that time.
 
-Source: ReplicationControlManager (handleBrokerFenced, handleBrokerUnfenced).
+Source: ReplicationControlManager (handleBrokerFenced, handleBrokerUnfenced, maybeTriggerUncleanLeaderElection…).
 """
 
 from __future__ import annotations
@@ -73,10 +73,7 @@ def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
 
 def elect_missing(table: BrokerTable) -> Iterator[Changes]:
-    """Elect leaders for leaderless partitions of topics that allow unclean elections; yield the changes of each step.
-
-    Source: ReplicationControlManager.maybeTriggerUncleanLeaderElectionForLeaderlessPartitions.
-    """
+    """Elect leaders for leaderless partitions whose topics allow unclean elections; yield the changes of each step."""
     for step in steps(table, lambda one: one.leader == NO_LEADER):
         yield table.apply([table.plan(*one) for one in step if table.is_unclean(one[0])])
 
@@ -95,10 +92,7 @@ def elect_missing_soon(table: BrokerTable) -> None:
 def steps(
     table: BrokerTable, is_concerned: Callable[[PartitionImage], bool], *, topic: str | None = None, leave: int = 0
 ) -> Iterator[list[tuple[str, PartitionImage]]]:
-    """Yield the partitions for which `is_concerned` is true, in order, at most `PER_STEP` at a time. `topic`: None for all.
-
-    Up to `leave` of the last ones are not yielded; the caller handles them.
-    """
+    """Yield the partitions that `is_concerned` selects, sorted, `PER_STEP` at a time, without the last ones (up to `leave`)."""
     named = sorted((name, one.partition_id) for name, one in table.partitions(topic) if is_concerned(one))
     for start in range(0, len(named) - leave, PER_STEP):
         found = table.present(named[start : start + PER_STEP])

@@ -1,7 +1,6 @@
 """The placement of replicas: round robin over the brokers, across racks.
 
-Leadership of a topic's partitions rotates among the brokers, starting with the first; Kafka's StripedReplicaPlacer starts with a
-random one.
+Leadership of a topic's partitions rotates among the brokers from the first on; Kafka (StripedReplicaPlacer) starts at random.
 """
 
 from __future__ import annotations

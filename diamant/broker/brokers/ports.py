@@ -43,10 +43,7 @@ class BrokerPorts:
         return broker_id in self._silent
 
     def silence(self, broker_id: int) -> int:
-        """Stop answering at a broker's ports, but keep them open. Returns how many connections hang from now on.
-
-        They hang until `open` cuts them.
-        """
+        """Stop answering at a broker's ports, but keep them open; return how many connections now hang. `open` cuts them."""
         self._silent.add(broker_id)
         for acceptor in self._open[broker_id]:
             acceptor.hold()

@@ -242,14 +242,11 @@ class BrokerTable:
         return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
-        """Make an in-sync replica the leader; return the changes. Raises as `move_leaders` does."""
+        """Make an in-sync replica the leader; return the changes. Raises NotFound, or NotPossible if it leads or cannot lead."""
         return self.move_leaders([(topic, partition, broker_id)])
 
     def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:
-        """Make in-sync replicas leaders; return the changes. `moves`: (topic, partition, broker). If one is refused, none moves.
-
-        Raises NotFound, or NotPossible if a broker is not in sync, is down, or already leads its partition.
-        """
+        """Like `move_leader`, for several (topic, partition, broker). If one of them is refused, no leader moves."""
         changes = []
         for topic, partition, broker_id in moves:
             now = self.partition(topic, partition)
@@ -300,10 +297,7 @@ class BrokerTable:
         gone: int = NO_LEADER,
         is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
-        """Return the topic and the change that applies `isr` and `leader` and elects an eligible leader, as if `gone` were down.
-
-        The change is None if nothing changes.
-        """
+        """Return the topic and the change that applies `isr` and `leader`, and elects as if `gone` were down; None: no change."""
         image = self.image
         min_isr, has_elr = isr_rules(image, topic)
         return topic, partition_change(
@@ -320,10 +314,7 @@ class BrokerTable:
     def apply(
         self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
     ) -> Changes:
-        """Append the records of the changes, `first` before the others; notify the listeners, and return the changes.
-
-        They form one batch, unless they exceed Kafka's limit of records per batch.
-        """
+        """Append `first` and the changes, in one batch if Kafka's limit allows; notify the listeners, and return the changes."""
         image = self.image
         real = [(topic, change) for topic, change in changes if change is not None]
         before = [image.topics[topic].partitions[change.partition_id] for topic, change in real]

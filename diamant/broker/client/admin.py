@@ -291,9 +291,7 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move the clock forward by milliseconds or a duration such as `8d` or `1h30m`, and wait until everything due by then
-        is done. Returns the broker's report.
-        """
+        """Move the clock forward by ms or a text such as `8d`, `1h30m`; return a report once everything due by then is done."""
         fields = {"by_ms": parse_duration_ms(by), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 

@@ -143,10 +143,8 @@ def _property(value: str) -> str:
 
 
 def client_context(ca: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts `ca` (None: the system's CAs), and presents `certificate` if it is given.
-
-    Like Java's clients, and Python before 3.13, it accepts certificates without key identifiers. Raises ValueError or
-    ssl.SSLError if the PEM is not valid.
+    """Return a context that trusts `ca` (None: the system's CAs), and presents `certificate` if given. Like Java's clients, and
+    Python before 3.13, it accepts certificates without key identifiers. Raises ValueError or ssl.SSLError for invalid PEM.
     """
     if ca == "":
         raise ValueError("no certificate")  # with "", the ssl module would trust the system's CAs

@@ -76,10 +76,7 @@ def read_client_properties(path: str) -> ClientProperties:
 
 
 def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return the address, login and TLS context that a properties file sets. Raises BadArgument.
-
-    The address is `bootstrap` if that is not the default, or if the file sets none.
-    """
+    """Return the address, login and TLS in a file. A `bootstrap` other than the default takes precedence. Raises BadArgument."""
     try:
         found = read_client_properties(path)
     except BadArgument as error:

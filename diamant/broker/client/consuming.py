@@ -36,10 +36,7 @@ class ReadRecord(NamedTuple):
 
 
 class TopicReader:
-    """A reader of partitions of a topic. `offsets` maps each partition to its next offset, and advances with each record.
-
-    `committed`: read only committed transactions, like read_committed.
-    """
+    """A reader of partitions of a topic. `offsets`: each partition's next offset. `committed`: skip uncommitted transactions."""
 
     def __init__(self, client: KafkaClient, topic: str, offsets: Mapping[int, int], *, committed: bool) -> None:
         self._client = client

@@ -202,9 +202,7 @@ class KafkaClient:
         return {leader: [number for _, number in led] for leader, led in found.items()}
 
     def leaders_of(self, places: Iterable[Place]) -> dict[int, list[Place]]:
-        """Return the partitions, grouped by the ID of their leader. Waits until each has a leader; raises KafkaRefusal if the
-        timeout passes.
-        """
+        """Return the partitions, grouped by leader ID. Waits until all have leaders; raises KafkaRefusal after the timeout."""
         wanted = set(places)
         deadline = time.monotonic() + self.timeout_s
         while wanted:

@@ -44,10 +44,9 @@ CLIENT_ID = "diamant-cli"
 
 
 class ConnectionFailed(Exception):
-    """A connection could not be opened or used: there is no broker at the address, it does not speak Kafka's protocol, it refused
-    the login, or the connection broke. The message names the address.
+    """No broker answers at the address, it does not speak Kafka's protocol, or the connection broke. The message has the address.
 
-    `code` is one of `operation_errors.KINDS`, for example `unauthorized` if the broker refused the login.
+    `code` is one of `operation_errors.KINDS`: `unauthorized` if the broker refused the login.
     """
 
     def __init__(self, text: str, code: str = "no-answer") -> None:

@@ -40,9 +40,7 @@ class Login(NamedTuple):
 
 
 def read_password(path: str) -> str:
-    """Read a password from a file, without the final newline. Raises BadArgument if the file is not one line of UTF-8, OSError
-    if it cannot be read.
-    """
+    """Read a password from a file, without the final newline. Raises BadArgument if it is not one line of UTF-8, or OSError."""
     try:
         password = read_input(path, MAX_PASSWORD_BYTES).decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -74,9 +72,7 @@ def best_of(offered: Collection[str]) -> str:
 
 
 def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
-    """Log in. `exchange` sends a token and returns the reply. Raises LoginFailed if the broker refuses the login, or, with SCRAM,
-    cannot prove that it knows the password.
-    """
+    """Log in. `exchange` sends a token and returns the reply. Raises LoginFailed if the broker refuses or is an impostor."""
     if mechanism == OAUTHBEARER:
         if refusal := exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode()):
             raise LoginFailed(f"the broker refuses the token: {refusal.decode('utf-8', 'replace')}")

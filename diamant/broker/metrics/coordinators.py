@@ -64,9 +64,7 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFigures:
-    """The figures of all transactions. `states`: the number of transactional IDs by state. `open`: open transactions, oldest
-    first.
-    """
+    """The figures of all transactions. `states`: transactional IDs, counted by state. `open`: open transactions, oldest first."""
 
     states: tuple[tuple[str, int], ...] = ()
     open: tuple[TransactionAge, ...] = ()

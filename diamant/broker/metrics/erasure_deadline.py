@@ -65,9 +65,7 @@ class TopicDeadline:
 async def take_deadlines(
     node: Node, cleaning: NodeCleaner, groups: Lazy[GroupCoordinator] | None = None
 ) -> list[TopicDeadline]:
-    """Return the deadlines of all compacted topics, sorted by name. Counts consumers behind tombstones only if `groups` is given.
-    Yields to other tasks.
-    """
+    """Return the deadlines of all compacted topics, by name; with consumers only if `groups` is given. Yields to other tasks."""
     if not cleaning.is_loaded:
         return []
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
@@ -158,9 +156,7 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
 
 
 async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[tuple[str, int], list[int]], bool]:
-    """Return the committed offsets of all groups, by topic and partition, and whether all groups are loaded. Does not wait until
-    they are.
-    """
+    """Return the committed offsets of all groups, by topic and partition, and whether all groups are loaded. Never waits."""
     if groups.made is None:
         return {}, True
     from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known

@@ -1,2 +1,1 @@
-"""People: maps their data, finds and shows a person's records in all topics, and forgets the person with one certificate, the
-paper."""
+"""People: maps of their data, their records in all topics, and requests to forget them, each with one certificate, the paper."""

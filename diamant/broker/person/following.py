@@ -111,10 +111,7 @@ class PersonTopicSearch:
     undecided: int = 0
 
     def take(self, partition: int, matches: Matches, most: int) -> None:
-        """Add what was found in a partition. Raises Doubtful, TooManyIdentifiers.
-
-        `most`: the maximum number of records that the topic can have.
-        """
+        """Add what was found in a partition of a topic with at most `most` records. Raises Doubtful, TooManyIdentifiers."""
         self.matches = matches
         self.matched += len(matches.records)
         self.undecided += matches.undecided
@@ -174,8 +171,7 @@ class Following:
         self.people = [FollowedPerson(KnownIdentifiers(rules, sizes, one, is_confirmed=is_confirmed)) for one in given]
 
     async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
-        """Search all topics, and yield each searched partition. Raises TooMany, Unconfirmed, NotPossible, and NotFound if a topic
-        is deleted.
+        """Search all topics; yield each searched partition. Raises TooMany, NotPossible, NotFound if a topic is deleted.
 
         Doubts about one person do not end the search for the others. At the end, Unconfirmed is raised with all doubts.
         """

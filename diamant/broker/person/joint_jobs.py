@@ -42,10 +42,7 @@ class JointJobs:
     async def together(
         self, people: Mapping[str, Sequence[PersonJob]], key: SigningKey, progress: Progress
     ) -> AsyncIterator[JobGroup]:
-        """Hold the lock of all jobs during the block, and yield a group for the jobs of some requests.
-
-        `people`: the jobs of each request ID.
-        """
+        """Hold the lock of all jobs during the block, and yield a group for the jobs in `people` (by request ID)."""
 
         async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
             return await self._evidence.scan(asked, key, progress)
@@ -62,9 +59,7 @@ class JointJobs:
 
     @asynccontextmanager
     async def _alone(self, request_id: str, jobs: Sequence[PersonJob]) -> AsyncIterator[None]:
-        """Hold the lock of erasures and redactions during the block. Take it only when no attempt at one of these jobs waits for
-        it, since that attempt could not proceed.
-        """
+        """Hold the lock of erasures and redactions during the block. Lets waiting attempts at these jobs go first."""
         lock = self._erasures.queue.attempts.lock
         while True:
             for job in jobs:

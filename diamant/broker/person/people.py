@@ -5,8 +5,7 @@
     forgotten.state, forgotten.certificate, forgotten.next_due_ms
 
 A request is in the register (`register.py`) before anything is changed, and its intent is on disk before its first job begins.
-One job runs at a time. While a request to forget a person is in progress, a second one for the same person is refused with an
-error that names the first.
+One job runs at a time. A second request to forget a person is refused with an error that names the one in progress.
 """
 
 from __future__ import annotations
@@ -166,10 +165,7 @@ class People:
         return [Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
 
     async def _admit(self, request: ForgetRequests, plans: Sequence[Plan], received_ms: int) -> list[PersonRequest]:
-        """For each person, register that a request is in progress: an open one, or a new one. Returns these requests.
-
-        Raises NotPossible if a request of one of them is already in progress.
-        """
+        """Register an open or new request of each person as in progress. Raises NotPossible if one of them already is."""
         secret = (await self._evidence.keys.usable()).secret
         entries: list[PersonRequest] = []
         async with self._admission:

@@ -1,8 +1,7 @@
 """The steps of a person's request: first its erasures and redactions, which share scans (`job_group.py`), then its paper.
 
-Each erasure or redaction is a separate job, with a queue, an intent and a certificate of its own. The request's intent has the
-IDs of these jobs. So after the broker has stopped at any point, an attempt can tell whether a job has ended, is unfinished or has
-not begun, and continues from there.
+Each of them is a separate job with its own queue, intent and certificate, and its ID is in the request's intent. So wherever the
+broker stops, the next attempt can tell whether a job has ended, is unfinished or has not begun, and continues from there.
 """
 
 from __future__ import annotations
@@ -66,9 +65,7 @@ class Forgotten(RemovalResult):
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPerson:
-    """The outcome for one of several people, without the paper, since all papers together would be too large for a result.
-    `Broker.certificate` returns the paper.
-    """
+    """The outcome for one of several people. `Broker.certificate` returns the paper; all papers together would be too large."""
 
     id: str
     state: str = ""

@@ -134,10 +134,7 @@ class Evidence:
         return topic
 
     def remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Delete the files of `partitions`, and the directories of partitions of `topics`, that await deletion.
-
-        Returns the number of files deleted from each partition.
-        """
+        """Delete files of `partitions`, and partition directories of `topics`, that await deletion; return the file counts."""
         env, removed = self.env, {}
         wanted = set(topics)
         for name in env.list_dir(self.directory):
@@ -237,9 +234,7 @@ class Evidence:
             waited_s += LOOK_AGAIN_S
 
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
-        """Return the location outside the data directory where Spark jobs may have left copies, or None. Callable from any
-        thread.
-        """
+        """Return the location outside the data directory where Spark jobs may have left copies, or None. For any thread."""
         staging = self._node.config.diamant_cleaner_spark_staging
         # Earlier jobs may have used another location; their notes name it (`cleaner/spark/clean/staging.py`).
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self.env.list_dir(self.directory)):
@@ -269,9 +264,7 @@ class Evidence:
         }
 
     def _shared(self) -> Mapping[str, object]:
-        """Return fields with the IDs of the brokers in this process, if there are several. They share one storage, so data that
-        is gone from it is gone from all of them.
-        """
+        """Return the IDs of the brokers if this process has several: data gone from their storage is gone from all of them."""
         broker_ids = self._node.config.broker_ids
         if len(broker_ids) == 1:
             return {}

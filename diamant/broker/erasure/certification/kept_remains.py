@@ -1,7 +1,6 @@
 """Values of earlier jobs that may still be somewhere on disk. Later scans look for them as well.
 
-The values of a job in progress are in its intent. A job that ends before a scan has confirmed that all of them are gone leaves a
-file:
+The values of a job in progress are in its intent. A job that ends before a scan has confirmed that they are gone leaves a file:
 
     <data directory>/<prefix><id>.remains     mode 0600, encrypted like an intent
 
@@ -75,9 +74,7 @@ class KeptRemains:
 
     def settle(self, prefix: str, own: Remains, report: ScanReport, key: SigningKey) -> None:
         """At the end of a job, keep its values in a file, unless its last scan (`report`) confirmed that they are gone. Remove
-        the files of earlier jobs whose values that scan confirmed to be gone, or which the new file includes.
-
-        `prefix`: the file name prefix of the kind of job.
+        files of earlier jobs whose values are confirmed gone, or are in the new file. `prefix`: the one in the kind's file names.
         """
         is_kept = bool(own.needles) and not report.has_seen_gone(own.needles)
         if is_kept:

@@ -34,10 +34,7 @@ class RecordHolder:
 def record_holders(
     groups: GroupCoordinator | None, topics: Topics, partition: TopicPartition, has: Callable[[int], bool]
 ) -> list[RecordHolder]:
-    """Return the members that currently hold records of a partition. Call this on the loop thread.
-
-    `has`: returns whether the record at an offset counts.
-    """
+    """Return the members that now hold records at offsets for which `has` returns True. Call this on the loop thread."""
     found: dict[tuple[str, str], RecordHolder] = {}
     for group, one in held_of(groups, topics, *partition):
         if count := sum(map(has, range(one.first, one.last + 1))):

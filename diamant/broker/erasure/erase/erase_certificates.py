@@ -163,9 +163,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
         }
 
     def _lost_tombstones(self, intent: Intent, verdict: EraseVerdict) -> list[JsonObject]:
-        """Return the partitions that lost a tombstone too early, so that consumers may have missed it: before its horizon, and
-        not on request.
-        """
+        """Return the partitions that lost a tombstone before its horizon without a request, so consumers may have missed it."""
         report, lost = verdict.report, []
         partitions = frozenset(verdict.present.partitions) if report.rows else frozenset()
         for partition, step in intent.done.items():
@@ -188,9 +186,7 @@ def _claims_and_refusals(
     ended: Ended | None,
     logs: Mapping[TopicPartition, Log],
 ) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return the claims about partitions, and the refused claims with their reasons: what the scan found, no tombstone, or a
-    log that could not be opened.
-    """
+    """Return the claims about partitions, and the refused claims with the reasons (scan findings, no tombstone, no open log)."""
     claims, refused = [], []
     report, unclaimed = verdict.report, verdict.claims.unclaimed
     # The values are gone, but something still names the key, so only `key-gone` is refused.

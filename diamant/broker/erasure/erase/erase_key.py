@@ -63,10 +63,7 @@ class EraseKey:
         return intent
 
     async def _settle_horizon(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Decide whether to remove the tombstones before their horizon, and return the intent with `is_now` set accordingly.
-
-        If so, record the overrides in the intent; if not, withdraw those of an earlier attempt that had no effect.
-        """
+        """Decide whether to remove the tombstones early. Record overrides, or withdraw earlier ones that had no effect."""
         affected = claims_of(intent, self.evidence.topics).affected
         removal.progress.begin("removing tombstones", len(affected), "partitions")
         # If some groups are no longer known, as after a restart, the horizon applies again.

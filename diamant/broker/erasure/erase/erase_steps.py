@@ -137,10 +137,7 @@ class EraseSteps:
         return intent, erasure
 
     async def _not_certified(self, intent: Intent, removal: Removal[Subject], verdict: EraseVerdict) -> Erasure:
-        """Issue a certificate with the reasons for refusal, and schedule a retry.
-
-        The pauses between retries grow, since each attempt scans everything.
-        """
+        """Issue a certificate with the reasons, and schedule a retry. The pauses grow, since each attempt scans everything."""
         # Bound the pause if a partition accepts no tombstone: after repairing it, the operator waits for the retry.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         due_ms = self._table.retry_ms(min(intent.retries, most))

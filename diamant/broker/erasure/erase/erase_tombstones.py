@@ -98,8 +98,7 @@ class EraseTombstones:
         return replace(removed, before=digesting.result().before)
 
     async def locate(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> tuple[Intent, LocatedKeys]:
-        """Find the key in partitions that have no claim, or values below the end of their claim. Returns the intent with the
-        findings.
+        """Find the key in partitions without a claim, or with values below the claim's end; return the intent with the findings.
 
         Only the first attempt uses filters: if a value is left after that attempt, a wrong filter may have hidden it.
         """
@@ -201,9 +200,7 @@ def _with_tombstone(step: Erased, one: LocatedKey, offset: int | None) -> Erased
 
 
 def write_tombstone(node: Node, log: Log, key: bytes) -> int:
-    """Append a tombstone and return its offset. Call this on the loop thread. Raises TombstoneRefused if only an operator can
-    help; otherwise EraseFailed or OSError, for example if the disk is full.
-    """
+    """Append a tombstone on the loop thread; return its offset. Raises TombstoneRefused, EraseFailed, OSError (a full disk)."""
     batch = build_batch([Record(0, node.env.clock.now_ms(), key, None)])
     try:
         appended = log.append_as_leader(memoryview(batch))

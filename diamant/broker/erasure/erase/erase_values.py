@@ -83,9 +83,7 @@ class EraseValues:
     async def compact(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> Intent:
-        """Compact partitions and return the intent with the steps done. Several requests are pending at a time, so that the
-        cleaner always has work.
-        """
+        """Compact partitions, several at a time to keep the cleaner busy, and return the intent with the steps done."""
         self.waits_for.pop(intent.id, None)
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # Load the cleaner first: otherwise all tasks would wait for it and resume in the same turn.
@@ -150,10 +148,7 @@ class EraseValues:
         return is_open or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     async def remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
-        """Delete the files of these partitions that await deletion, and return the intent with their counts.
-
-        Once begun, this completes even if the caller is cancelled.
-        """
+        """Delete files that await deletion, to the end even if the caller is cancelled; return the intent with their counts."""
         work = asyncio.to_thread(self.evidence.remove_doomed, intent.topics, partitions)
         removed = await to_its_end(work)
         steps = {

@@ -47,10 +47,7 @@ class GroupsBehind:
             )
 
     async def behind(self, intent: Intent, affected: Iterable[TopicPartition]) -> dict[str, list[str]]:
-        """Return the groups that have not committed past the tombstone, by partition (`users-0`).
-
-        `affected`: the partitions that held the key.
-        """
+        """Return the groups that have not committed past the tombstones of `affected` partitions, by partition (`users-0`)."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
         found = {}

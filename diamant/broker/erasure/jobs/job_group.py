@@ -62,9 +62,7 @@ class JobGroup:
             self._end_turn(job_id)
 
     async def scan(self, job_id: str, asked: ScanRequest) -> ScanReport:
-        """Share a scan with all other members, and return the report about this member's subject. If the scan fails, its error is
-        raised for every member.
-        """
+        """Scan together with all other members; return this one's report. If the scan fails, every member gets the error."""
         future: asyncio.Future[ScanReport] = asyncio.get_running_loop().create_future()
         self._asked[future] = asked
         self._end_turn(job_id)

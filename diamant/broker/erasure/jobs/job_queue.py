@@ -267,8 +267,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         """Begin a job about some topics and carry it out for its caller. Every failure is raised as an OperationError.
 
         `intent_of` makes the intent from the job's ID and scope. `check` may refuse the job before it waits for its turn.
-        `job_id`: None for a new ID. `group`: the group that the job joins, whose jobs share their scans; the group must hold the
-        lock.
+        `job_id`: None for a new ID. `group`: a group, holding the lock, that the job joins in order to share scans.
         """
 
         async def first(intent: IntentT, key: SigningKey) -> ResultT:
@@ -294,10 +293,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             await self.attempts.run(job_id, self._resume(job_id, group))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-        """Run work for which a caller waits, and return its result. Every failure, even a timeout, raises an OperationError.
-
-        `timeout_s`: None for the default.
-        """
+        """Run work for which a caller waits. Raises an OperationError for any failure, and after `timeout_s` (None: default)."""
         limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:

@@ -49,9 +49,7 @@ class JobTable(Generic[IntentT]):
         on_known: Callable[[IntentT, SigningKey], object] = lambda _intent, _key: None,
         on_finished: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`noun` names the kind in messages. `on_known` is called with each intent that is on disk, `on_finished` with the job ID
-        after an intent was removed.
-        """
+        """`noun`: the kind in messages. `on_known` is called with each intent on disk, `on_finished` with a finished job's ID."""
         self.noun = noun
         self.files = files
         self.on_known = on_known

@@ -102,9 +102,7 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
     async def end(
         self, intent: IntentT_contra, removal: Removal[SubjectT], ended: Ended, *, is_scanned: bool = False
     ) -> ResultT_co:
-        """Issue a certificate about the end of the job, without changing records. `is_scanned`: scan before that, so that the
-        certificate says where the subject still is.
-        """
+        """Issue a certificate about the job's end, without changing records. `is_scanned`: scan first, to say what is left."""
         ...
 
 

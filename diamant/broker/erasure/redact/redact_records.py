@@ -48,10 +48,7 @@ class RedactRecords:
     async def locate(
         self, intent: RedactionIntent, removal: Removal[Redacted], partitions: Sequence[TopicPartition]
     ) -> tuple[RedactionIntent, list[Work]]:
-        """Locate the matching records of some partitions. Returns the intent and the work for each partition.
-
-        Only records below the last stable offset are searched; the intent records that offset.
-        """
+        """Locate matching records below the last stable offset. Returns the intent, with these offsets, and the work."""
         subject, progress = removal.subject, removal.progress
         logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")

@@ -119,9 +119,7 @@ class RedactSteps:
         return await self._certificates.end(intent, removal, ended, is_scanned=is_scanned)
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
-        """If every record matches without the caller's consent, raise EverythingMatches in the first phase, and return the end of
-        the job in a later one. Otherwise, return None.
-        """
+        """If every record matches without consent, raise EverythingMatches in the first phase; later, return the job's end."""
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
             return None
