@@ -1,9 +1,9 @@
 """Lagging followers: the high watermark of a partition at a broker that does not lead it.
 
-Leader and followers share one log; a lagging follower shows clients less of it. If it lags by a time, it shows the high watermark
-that its leader had that long ago on the broker's clock; if it lags by a number of records, one that many records lower.
+Leader and followers share one log; a lagging follower shows clients less of it. If it lags in time, its high watermark is the one
+that its leader had that long ago on the broker's clock; if it lags in records, it is lower than its leader's by their number.
 
-Bounds: while a broker lags by a time, `STEPS` + 1 remembered ends for each partition that was written to.
+Bounds: while a broker lags in time, `STEPS` + 1 remembered ends for each partition that was written to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lags:
         self._clock = clock
         self._lags: dict[int, FollowerLag] = {}
         self._ends: dict[Log, deque[tuple[int, int]]] = {}
-        """The high watermarks of each log, as (time of effect, offset), oldest first. Kept while a broker lags by a time."""
+        """The high watermarks of each log, as (time of effect, offset), oldest first. Kept while a broker lags in time."""
         self._order = count()
         self._due: list[tuple[int, int, Log]] = []
         """A heap of the times at which more of a log becomes visible at a follower, as (time, order of insertion, log)."""
@@ -48,7 +48,7 @@ class Lags:
         return self._lags.get(broker_id)
 
     def set(self, broker_id: int, lag: FollowerLag | None, logs: Iterable[Log]) -> None:
-        """Set a broker's lag, or end it if `lag` is None. Existing records of `logs`, which must be all logs, stay visible."""
+        """Set a broker's lag, or end it if `lag` is None. `logs`: all logs; records that they have now stay visible."""
         self._lags.pop(broker_id, None)
         if lag is not None:
             self._lags[broker_id] = lag

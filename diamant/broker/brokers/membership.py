@@ -92,7 +92,7 @@ def elect_missing_soon(table: BrokerTable) -> None:
 def steps(
     table: BrokerTable, is_concerned: Callable[[PartitionImage], bool], *, topic: str | None = None, leave: int = 0
 ) -> Iterator[list[tuple[str, PartitionImage]]]:
-    """Yield the partitions that `is_concerned` selects, sorted, `PER_STEP` at a time, without the last ones (up to `leave`)."""
+    """Yield the partitions that `is_concerned` selects, sorted, `PER_STEP` at a time; leave out up to `leave` at the end."""
     named = sorted((name, one.partition_id) for name, one in table.partitions(topic) if is_concerned(one))
     for start in range(0, len(named) - leave, PER_STEP):
         found = table.present(named[start : start + PER_STEP])

@@ -178,7 +178,7 @@ class BrokerTable:
         Returns True if this call released it, so that it rises to the end of the log. Source: Partition.maybeIncrementLeaderHW.
         """
         if not self.has_enough_in_sync(log):
-            # Records that `flush.messages` still keeps from readers and followers until a flush stay hidden.
+            # While a flush is pending (`flush.messages`), readers and followers see only flushed records.
             self._held_ends.setdefault(log, log.recovery_point if log.is_flush_wanted else log.high_watermark)
             return False
         return self._held_ends.pop(log, None) is not None
@@ -215,7 +215,7 @@ class BrokerTable:
                 yield topic.name, partition
 
     def present(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, PartitionImage]]:
-        """Yield (topic name, partition) for those of the given (topic, partition) that exist."""
+        """Look up partitions by topic name and number. Yields (topic name, partition) for those that exist."""
         for name, index in names:
             topic = self.image.topics.get(name)
             if topic is not None and index in topic.partitions:
@@ -242,7 +242,7 @@ class BrokerTable:
         return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
-        """Make an in-sync replica the leader; return the changes. Raises NotFound, or NotPossible if it leads or cannot lead."""
+        """Make a replica the leader; return the changes. Raises NotFound; NotPossible if it already leads, or is not in sync."""
         return self.move_leaders([(topic, partition, broker_id)])
 
     def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:
@@ -297,7 +297,7 @@ class BrokerTable:
         gone: int = NO_LEADER,
         is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
-        """Return the topic and the change that applies `isr` and `leader`, and elects as if `gone` were down; None: no change."""
+        """Return the topic and the change (or None) that sets `isr` and `leader`, electing a leader as if `gone` were down."""
         image = self.image
         min_isr, has_elr = isr_rules(image, topic)
         return topic, partition_change(
@@ -314,7 +314,7 @@ class BrokerTable:
     def apply(
         self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
     ) -> Changes:
-        """Append `first` and the changes, in one batch if Kafka's limit allows; notify the listeners, and return the changes."""
+        """Append `first` and the changes, in one batch if Kafka's limit allows it; notify the listeners. Returns the changes."""
         image = self.image
         real = [(topic, change) for topic, change in changes if change is not None]
         before = [image.topics[topic].partitions[change.partition_id] for topic, change in real]
@@ -343,7 +343,7 @@ class BrokerTable:
             raise NotFound(f"there is no broker {broker_id}: expected one of {', '.join(map(str, self.broker_ids))}")
 
     def check_state(self, broker_id: int, *, is_up: bool) -> None:
-        """Raise NotFound for an unknown broker, or NotPossible unless its state is `is_up`."""
+        """Raise NotFound if a broker is unknown, or NotPossible if it is not in the expected state (`is_up`: up, else down)."""
         self.check_known(broker_id)
         if self.is_up(broker_id) != is_up:
             raise NotPossible(f"broker {broker_id} is {'down' if is_up else 'up'} already")

@@ -163,8 +163,8 @@ class Admin(RemoteOperations):
         """Send a request with the JSON object `fields` as its body. Returns the response; if it is a job, the job's final result.
 
         `on_progress` is called periodically with a dict of the job's progress: `stage`, `done`, `total`, `unit`, `rate_per_s`,
-        `left_s`, and the IDs of the `job` and of its `undertaking` (an erasure or redaction that it has started), each None until
-        the broker has returned it.
+        `left_s`, and the IDs of the `job` and of its `undertaking` (an erasure or redaction that it has started), which are None
+        until the broker has returned them.
 
         Raises AdminError. Its code is `timed-out` after `timeout` (default: the object's); the job then continues, and the
         message has its path if it is known. The code is `went-away` if the connection broke before the response, so that the
@@ -291,7 +291,7 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move the clock forward by ms or a text such as `8d`, `1h30m`; return a report once everything due by then is done."""
+        """Move the clock forward by ms or e.g. `1h30m`; return a report once everything that was due by then is done."""
         fields = {"by_ms": parse_duration_ms(by), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 

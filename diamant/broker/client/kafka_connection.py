@@ -250,7 +250,7 @@ class KafkaConnection:
     def _gather(self, size: int) -> None:
         """Let the kernel collect up to `size` bytes before it wakes this thread, so that fewer reads are needed.
 
-        In addition, the kernel acknowledges the bytes before this thread reads them, so the broker keeps sending.
+        The kernel also acknowledges the bytes before this thread reads them, so that the broker keeps sending.
         """
         least = min(size, GATHERED_BYTES) if size >= GATHERED_BYTES // 4 else 1
         if least != self._gathered:

@@ -23,7 +23,7 @@ OAUTHBEARER = "OAUTHBEARER"
 """The mechanism for a login with a token as the password (RFC 7628). Used only if requested."""
 MAX_PASSWORD_BYTES = 4096
 MAX_ITERATIONS = 1_000_000
-"""The maximum number of SCRAM iterations. A broker that demands more is refused, as it could keep the client busy for long."""
+"""The maximum number of SCRAM iterations. A broker that demands more is refused, as that would keep the client busy."""
 
 
 class LoginFailed(Exception):

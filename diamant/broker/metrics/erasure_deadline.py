@@ -156,7 +156,7 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
 
 
 async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[tuple[str, int], list[int]], bool]:
-    """Return the committed offsets of all groups, by topic and partition, and whether all groups are loaded. Never waits."""
+    """Return the committed offsets of all groups, by topic and partition, and whether all are loaded. Does not wait for that."""
     if groups.made is None:
         return {}, True
     from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known

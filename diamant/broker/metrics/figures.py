@@ -1,7 +1,7 @@
 """The figures that several metrics share. The loop thread collects them for each scrape; any thread may read them.
 
 Authentications are counted for each listener. A PLAINTEXT listener shows zeros, as in Kafka. A listener with TLS and SASL counts
-successful SASL authentications, and failures of either.
+successful SASL authentications, and failures of both TLS and SASL.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Following:
         self.people = [FollowedPerson(KnownIdentifiers(rules, sizes, one, is_confirmed=is_confirmed)) for one in given]
 
     async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
-        """Search all topics; yield each searched partition. Raises TooMany, NotPossible, NotFound if a topic is deleted.
+        """Search all topics; yield each searched partition. Raises TooMany, NotPossible; NotFound if a topic is deleted.
 
         Doubts about one person do not end the search for the others. At the end, Unconfirmed is raised with all doubts.
         """
@@ -195,7 +195,7 @@ class Following:
         return [one for one in self.people if not one.doubt]
 
     async def _check_shared(self, searches: Sequence[PersonTopicSearch]) -> None:
-        """Check whether other people have the new identifiers of these searches too, in the topics that taught them."""
+        """Check, in the topics that taught them, whether the new identifiers of these searches may also be other people's."""
         new = [(one.person, one.person.known.newly_searched(one.search)) for one in searches]
         for topic, rules in self.rules.items():
             values = self.values[topic]

@@ -1,4 +1,4 @@
-"""The operations of `broker.person`, on a person's data and the requests about it.
+"""The operations of `broker.person`, which concern a person's data and the requests about it.
 
     await broker.person.preview({"customer_id": "42"}, map)
     forgotten = await broker.person.forget({"customer_id": "42"}, map, reason="GDPR Art. 17")

@@ -101,7 +101,7 @@ class _Found:
 
 
 class PersonSteps:
-    """The steps that forget a person, which are jobs of other kinds (`RemovalKind`)."""
+    """A person, and the steps that forget this person: jobs of the other kinds (`RemovalKind`)."""
 
     failure = ForgetFailed
     shares_scans = False

@@ -76,7 +76,7 @@ class Evidence:
     def __init__(
         self, node: Node, groups: Lazy[GroupCoordinator] | None = None, *, readers_wait_s: float = READERS_WAIT_S
     ) -> None:
-        """`node`: the node that owns the directory. `groups`: for the share groups whose members may hold records."""
+        """`node`: the node that owns the directory. `groups`: has the share groups whose members may hold records."""
         self._node = node
         self._groups = groups
         self._readers_wait_s = readers_wait_s
@@ -218,7 +218,7 @@ class Evidence:
     async def _still_read(self, topics: frozenset[str], progress: Progress) -> list[str]:
         """Wait until no client reads removed files of the topics. Returns the files that clients still read after the time limit.
 
-        Files removed after this wait need none: they exist when the scan begins, so the scan reads them.
+        A file that is removed later does not matter: it exists when the scan begins, so the scan reads it.
         """
         progress.begin("waiting for readers of removed files")
         waited_s = 0.0
@@ -234,7 +234,7 @@ class Evidence:
             waited_s += LOOK_AGAIN_S
 
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
-        """Return the location outside the data directory where Spark jobs may have left copies, or None. For any thread."""
+        """Return the location outside the data directory where Spark jobs may have left copies, or None. Thread-safe."""
         staging = self._node.config.diamant_cleaner_spark_staging
         # Earlier jobs may have used another location; their notes name it (`cleaner/spark/clean/staging.py`).
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self.env.list_dir(self.directory)):
@@ -264,7 +264,7 @@ class Evidence:
         }
 
     def _shared(self) -> Mapping[str, object]:
-        """Return the IDs of the brokers if this process has several: data gone from their storage is gone from all of them."""
+        """Return the IDs of the brokers if several share the storage: data that is gone from it is gone from all of them."""
         broker_ids = self._node.config.broker_ids
         if len(broker_ids) == 1:
             return {}

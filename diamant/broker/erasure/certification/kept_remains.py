@@ -74,7 +74,7 @@ class KeptRemains:
 
     def settle(self, prefix: str, own: Remains, report: ScanReport, key: SigningKey) -> None:
         """At the end of a job, keep its values in a file, unless its last scan (`report`) confirmed that they are gone. Remove
-        files of earlier jobs whose values are confirmed gone, or are in the new file. `prefix`: the one in the kind's file names.
+        files of earlier jobs whose values are confirmed gone, or are in the new file. `prefix`: the file name prefix of the kind.
         """
         is_kept = bool(own.needles) and not report.has_seen_gone(own.needles)
         if is_kept:

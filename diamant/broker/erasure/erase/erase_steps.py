@@ -63,7 +63,7 @@ class EraseSteps:
         self._certificates = EraseCertificates(evidence, groups, table)
 
     def due_ms(self, intent: Intent) -> int | None:
-        # With the restart, a partition that refused a tombstone may accept one.
+        # After the restart, a partition that refused a tombstone may accept one.
         return None if intent.refused else intent.due_ms
 
     def subject(self, intent: Intent, key: SigningKey, topics: frozenset[str]) -> Subject:

@@ -71,7 +71,7 @@ class EraseTombstones:
     async def write_and_remove(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> Intent:
         """Write tombstones, remove values, and return the updated intent.
 
-        Meantime, the digests of the segments are computed; no segment is replaced before its digest is on disk.
+        The digests of the segments are computed concurrently; no segment is replaced before its digest is on disk.
         """
         intent, location = await self.locate(intent, claims, removal)
         await self.table.save(intent, removal.key, intent.due_ms)

@@ -148,7 +148,7 @@ class EraseValues:
         return is_open or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     async def remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
-        """Delete files that await deletion, to the end even if the caller is cancelled; return the intent with their counts."""
+        """Delete files that await deletion; return the intent with their counts. Completes even if the caller is cancelled."""
         work = asyncio.to_thread(self.evidence.remove_doomed, intent.topics, partitions)
         removed = await to_its_end(work)
         steps = {

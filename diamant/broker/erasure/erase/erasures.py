@@ -16,7 +16,7 @@ about a partition ends after the tombstone, or, if none was needed, where the lo
 that offset are listed but not erased. A partition with unreadable data or a remaining value gets no claim. An erasure that cannot
 be finished or certified is retried with growing pauses.
 
-A topic name in a request stands for the topic that has this name at that time (`certification/scope.py`). If that topic is
+A topic name in a request refers to the topic that has this name at that time (`certification/scope.py`). If that topic is
 deleted later, it gets no claim, and the certificate says so. Once all topics are deleted, the erasure ends.
 
 One erasure runs at a time. Parts shared with redactions are in `jobs/job_queue.py`.

@@ -1,1 +1,1 @@
-"""The parts that erasures and redactions share: the queue of their jobs, cancellation, and the issue of certificates."""
+"""The parts that erasures and redactions share: the queue of jobs, cancelling them, and issuing certificates."""

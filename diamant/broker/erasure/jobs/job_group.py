@@ -35,7 +35,7 @@ class JobGroup:
     def __init__(
         self, scan: Scan, names: Mapping[str, str], progress: Progress, hits: Mapping[str, HitsByPartition]
     ) -> None:
-        """`names`: for each job ID, the name that the progress shows. `hits`: for job IDs, the findings of an earlier search."""
+        """`names`: the names that the progress shows, by job ID. `hits`: the findings of an earlier search, by job ID."""
         self.hits = hits
         self._scan = scan
         self._names = names

@@ -49,7 +49,7 @@ class JobTable(Generic[IntentT]):
         on_known: Callable[[IntentT, SigningKey], object] = lambda _intent, _key: None,
         on_finished: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`noun`: the kind in messages. `on_known` is called with each intent on disk, `on_finished` with a finished job's ID."""
+        """`noun` names the kind in messages. `on_known` is called with each intent on disk, `on_finished` with each ended ID."""
         self.noun = noun
         self.files = files
         self.on_known = on_known
@@ -70,11 +70,11 @@ class JobTable(Generic[IntentT]):
         """The number of consecutive failed attempts since the start, by job ID."""
         self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
         self.done = 0
-        """The number of jobs that ended since the start with everything certified."""
+        """Since the start, the number of jobs that ended with everything certified."""
         self.failed = 0
-        """The number of jobs that ended since the start without everything being certified."""
+        """Since the start, the number of jobs that ended without certifying everything."""
         self.held = 0
-        """The number of attempts that certified nothing, but whose jobs are resumed later."""
+        """Since the start, the number of attempts that certified nothing, but whose jobs are resumed later."""
 
     async def ids_on_disk(self) -> list[str]:
         """Return the ids of the intents on disk."""

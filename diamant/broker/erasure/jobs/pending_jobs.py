@@ -91,7 +91,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
             found = await _end(queue, job_id, reason)
             is_cancelled = True
         finally:
-            # Do this last. The caller of the attempt looks in `ending` to learn whether the job was cancelled.
+            # Do this last. The caller of the attempt uses `ending` to learn whether the job was cancelled.
             del attempts.ending[job_id]
             ending.set_result(is_cancelled)
             queue.table.release(job_id)
@@ -100,7 +100,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
 
 
 async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey) -> None:
-    """Before anything is stopped, refuse a reason that contains what a certificate must not contain."""
+    """Refuse a reason that must not appear in a certificate. Called before anything is stopped."""
     try:
         intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
         sought, needles = queue.kind.sought(intent), Needles(key.secret, intent.needles)

@@ -52,7 +52,7 @@ class RemovalCertificates(Generic[IntentT]):
         self._table = table
 
     async def scan(self, intent: IntentT, removal: Removal[Any], is_meant: IsMeant) -> ScanReport:
-        """Scan everything for the subject and the remains that `is_meant` selects. A group shares the scan. May take long."""
+        """Scan everything for the subject and the remains that `is_meant` selects. Its group shares the scan. May take long."""
         asked = ScanRequest(removal.subject, is_meant)
         if removal.group is not None:
             return await removal.group.scan(intent.id, asked)

@@ -91,8 +91,7 @@ def with_found(
 ) -> Mapping[TopicPartition, Removed]:
     """Return `found` with the records located in one more partition added to it, as ranges of offsets and as counts.
 
-    `is_changing`: they are changed, not removed. Blocking, for about 0.1 s with millions of ranges. Memory: `limits.ranges`
-    ranges.
+    `is_changing`: they are changed, not removed. Blocking, about 0.1 s for millions of ranges. Memory: `limits.ranges` ranges.
     """
     located, place = work.located, (work.log.topic, work.log.partition)
     if place not in found and not (located.removed or located.unchanged or located.undecided):

@@ -3,7 +3,7 @@
     redaction = await broker.redact("orders", where='value.customer.email == "ada@example.com"', reason="GDPR Art. 17")
     redaction.state, redaction.removed, redaction.certificate
 
-Redactions are for topics in which a tombstone removes nothing, and for personal data inside values and headers. Their phases:
+Redactions are for topics where a tombstone removes nothing, and for personal data in values and headers. A redaction's phases:
 
     locating    the condition is evaluated for every record of every partition, with cleaning paused; nothing is changed yet
     rewriting   segments with matching records are rewritten without them and swapped in, as after a round of the cleaner. An
