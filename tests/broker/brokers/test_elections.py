@@ -206,7 +206,7 @@ async def test_refused_changes_say_why_and_change_nothing() -> None:
         take_down(broker, 2)
         with pytest.raises(NotPossible, match="broker 2 is down already"):
             list(set_down(brokers, 2))
-        with pytest.raises(NotPossible, match=r"not in sync for t-0.*`unclean`"):
+        with pytest.raises(NotPossible, match=r"cannot lead t-0, because it is not in sync.*`unclean`"):
             brokers.move_leaders([("t", 0, 3), ("t", 0, 2)])
         assert await leaders(wires[0]) == [(1, 0, [1, 3])]
         bring_up(broker, 2)

@@ -100,7 +100,7 @@ async def test_a_broker_is_in_sync_again_after_its_lag() -> None:
         await broker.brokers.up(2, lag="30s")
         assert [one.until_in_sync_ms for one in await broker.brokers.list()] == [0, 30_000, 0]
         assert (await leaders(wires[0]))[0] == (1, 0, [1, 3])
-        with pytest.raises(NotPossible, match=r"broker 2 is not in sync for t-0.*`unclean`"):
+        with pytest.raises(NotPossible, match=r"broker 2 cannot lead t-0, because it is not in sync.*`unclean`"):
             await broker.brokers.move("t", 0, 2)
         await broker.clock.advance("29s")
         assert (await leaders(wires[0]))[0] == (1, 0, [1, 3])

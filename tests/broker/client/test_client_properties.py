@@ -75,7 +75,7 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, lines: list[s
         read_client_properties(written(tmp_path, *lines))
 
 
-@pytest.mark.parametrize(("code", "said"), [(62, "address that the broker's certificate names"), (20, "in --ca, or")])
+@pytest.mark.parametrize(("code", "said"), [(62, "addresses in the broker's certificate"), (20, "in --ca, or")])
 def test_a_certificate_that_fails_its_check_is_told_by_its_cure(code: int, said: str) -> None:
     """One of another host needs another address, one of an unknown CA needs that CA."""
     error = ssl.SSLCertVerificationError()
