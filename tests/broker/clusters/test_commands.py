@@ -169,5 +169,7 @@ def test_another_kafka_is_not_said_to_be_silent(
     put_in(monkeypatch, Mutant(admin_module, "HTTP_ADDRESS_CONFIG", lambda _real: "no.such.config"))
     done = run(cluster, tmp_path, "certificates")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
-    assert "a Kafka broker answers, but it reports no diamant.http.address, so it is not a Diamant broker" in done.stderr
+    assert (
+        "a Kafka broker answers, but it reports no diamant.http.address, so it is not a Diamant broker" in done.stderr
+    )
     assert "listens elsewhere" not in done.stderr
