@@ -1,18 +1,18 @@
-"""Moving the broker's clock: `broker.clock`.
+"""The broker's clock, which a test or a user can move: `broker.clock`.
 
     await broker.clock.advance("8d")        # returns once all work due by then is done
 
-Only a manual clock can be moved: `--clock manual` (`diamant.clock=manual`), or an `Env` with a settable clock in a test. It
-moves forward only.
+Only a manual clock can be moved, and only forward: `--clock manual` (`diamant.clock=manual`), or in a test an `Env` with a
+settable clock.
 
 These follow the clock: segment rolls by age, retention, compaction lags and horizons, LogAppendTime, transaction timeouts,
-expiry of producers, transactional ids and offsets, file.delete.delay.ms. Jobs that Kafka runs at intervals run at once, without
-waiting for the interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time; with
-`sessions`, the timers of groups advance, too.
+expiry of producers, transactional ids and offsets, file.delete.delay.ms. Moving the clock also runs the jobs that Kafka runs at
+intervals, without waiting for the interval. Member sessions, rebalances, pending fetches and connections use real time;
+`sessions` advances the timers of groups as well.
 
-An advance does not skip the cleaner's work on the way: in mode prompt, it stops at each known deadline, waits for all work
-due by then, and continues. So an advance of eight days removes a tombstone that a round on the first day gives a horizon of
-one more day. Bound: `MAX_STOPS` stops; then the clock moves straight to the end.
+A move does not jump over work: it stops at each known deadline (of the cleaner only in mode prompt), waits for all work due by
+then, and continues. For example, if a round on the first day gives a tombstone a horizon one day later, advancing by eight days
+also removes that tombstone. After `MAX_STOPS` stops, the clock moves straight to its target.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 MAX_STOPS = 1_000
-"""The most deadlines at which one call stops."""
+"""The maximum number of deadlines at which one move stops."""
 
 MAX_PASSES = 100
-"""The most passes at one moment. A pass is repeated if a job has made another job due."""
+"""The maximum number of passes over the jobs at one stop. A further pass is made if a job has made another job due."""
 
 _real_clock = SystemClock()
 
@@ -72,16 +72,16 @@ class ClockReport:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """The effects of a move."""
+    """The result of moving the clock."""
 
     from_ms: int
     to_ms: int
     stops: int
-    """The number of moments at which due work was done, including the last one."""
+    """The number of stops at which due work was done, including the target."""
     duration_ms: int
-    """In real time."""
+    """The duration of the move in real time."""
     problems: tuple[str, ...]
-    """Names of jobs that failed on the way. The reasons are in the broker's log."""
+    """Names of jobs that failed during the move. The reasons are in the broker's log."""
     clock: ClockReport
 
     def to_fields(self) -> dict[str, object]:
@@ -90,7 +90,7 @@ class MoveReport:
 
 
 class HasSettled(Protocol):
-    """A part whose work follows the clock."""
+    """A component whose work follows the clock."""
 
     async def settled(self) -> None:
         """Wait until the due work is done."""
@@ -109,7 +109,7 @@ class _Journey:
         self._progress = progress
 
     def note(self, failed: list[str], reached_ms: int | None = None) -> None:
-        """Record that the work due at `reached_ms` is done; None stands for the moment at which the move began."""
+        """Record the failed jobs of a stop at `reached_ms`, and count the stop; None for the work done before the move."""
         self.problems.update(dict.fromkeys(failed))
         if reached_ms is not None:
             self.stops += 1
@@ -117,7 +117,7 @@ class _Journey:
 
 
 class BrokerClock:
-    """The clock of a broker. Its coroutines may be awaited from any event loop; moves wait for each other."""
+    """The clock of a broker. Its coroutines may be awaited from any event loop; moves run one at a time."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class BrokerClock:
         transactions: Lazy[TransactionCoordinator],
         jobs: Callable[[], Iterable[HasSettled]],
     ) -> None:
-        """`jobs()` returns the other parts that follow the clock and have been used."""
+        """`jobs()` returns the queues created so far whose work follows the clock, such as the erasures'."""
         self._node = node
         self._cleaning = cleaning
         self._groups = groups
@@ -159,10 +159,10 @@ class BrokerClock:
         timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
+        """Move forward by milliseconds, or by a string like `8d`; return once all due work is done.
 
-        Raises NotAllowed without a manual clock; BadArgument for a move backward; TimedOut if due work is not done within
-        `timeout`, in real time. The clock then keeps the time that it has reached, and `advance(0)` waits for the work again.
+        Raises NotAllowed if the clock is not manual; BadArgument for a move backward; TimedOut if due work takes longer than
+        `timeout` in real time. The clock then stays at the time that it has reached, and `advance(0)` waits for the work again.
         """
         try:
             delta_ms = parse_duration_ms(by)
@@ -180,7 +180,7 @@ class BrokerClock:
         timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward to a time in milliseconds since the epoch. Returns and raises the same as `advance`."""
+        """Move forward to a time in milliseconds since the epoch. The result and the errors are those of `advance`."""
         return await on_loop(self._loop, self._move(None, to_ms, sessions, seconds_of(timeout), progress))
 
     async def settled(self, *, timeout: Duration = DEFAULT_DUE_TIMEOUT_S) -> list[str]:
@@ -197,7 +197,7 @@ class BrokerClock:
         return await on_loop(self._loop, self._run_or_stand(is_frozen=True))
 
     async def resume(self) -> ClockReport:
-        """Let the clock run with real time again, from its present time. Raises NotAllowed."""
+        """Let the clock run again, from its current time. Raises NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=False))
 
     # -- the broker's loop -----------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class BrokerClock:
         if not isinstance(clock, ManualClock):
             raise NotAllowed("this clock moves only on request, and cannot be made to run")
         async with self._turn:
-            # The clock may run on between saving and freezing, so the file first holds the earlier time with the new state.
+            # The clock may still be running while it is saved, so the new state is first saved with a slightly early time.
             await self._keep(clock, clock.now_ms(), is_frozen=is_frozen)
             if is_frozen:
                 now_ms = clock.freeze()
@@ -250,14 +250,14 @@ class BrokerClock:
 
     async def _travel(self, clock: SettableClock, journey: _Journey) -> None:
         target_ms, sessions = journey.target_ms, journey.with_sessions
-        # Do overdue work first: later deadlines count from it and are not known before.
+        # Do overdue work first: it determines the later deadlines.
         journey.note(await self._settle())
         while journey.stops < MAX_STOPS and (stop_ms := self._next_stop_ms(clock, target_ms, sessions)) is not None:
             journey.note(await self._go(clock, stop_ms, sessions), clock.now_ms())
         journey.note(await self._go(clock, target_ms, sessions), target_ms)
 
     def _next_stop_ms(self, clock: SettableClock, target_ms: int, sessions: bool) -> int | None:
-        """Return the next stop before the target, a due time from which later deadlines count; None if there is none."""
+        """Return the next deadline before the target, or None; of a group coordinator's timers, only the last one counts."""
         times = [self._cleaning.next_deadline_ms]
         if self._transactions.made is not None:
             times.append(self._transactions.made.store.next_timeout_ms)
@@ -268,19 +268,19 @@ class BrokerClock:
         return min((due_ms for due_ms in times if due_ms is not None and now_ms < due_ms < target_ms), default=None)
 
     async def _go(self, clock: SettableClock, to_ms: int, sessions: bool) -> list[str]:
-        """Move to one moment and do the work due by then. A running clock may reach that moment by itself."""
+        """Move to a time and do the work due by then. A clock that is not frozen may reach that time by itself."""
         before_ms = clock.now_ms()
         delta_ms = max(to_ms - before_ms, 0)
         if sessions:
             for timers in self._timers():
                 timers.advance_ms(delta_ms)
         if delta_ms:
-            with suppress(ValueError):  # a running clock has just passed that moment by itself
+            with suppress(ValueError):  # a running clock has just passed that time by itself
                 clock.set_ms(to_ms)
         return await self._settle()
 
     async def _settle(self) -> list[str]:
-        """Do all work due at this moment; return the names of failed jobs."""
+        """Do all work due now; return the names of failed jobs."""
         node = self._node
         if self._groups.made is not None:
             await self._groups.made.loaded()
@@ -314,7 +314,7 @@ class BrokerClock:
     def _movable(self) -> SettableClock:
         clock = self._node.env.clock
         if self._node.is_stopping:
-            raise BrokerStopping("the broker was stopped or reset: use the `clock` of the broker as it runs now")
+            raise BrokerStopping("the broker was stopped or reset: get the clock of the running broker again")
         if not isinstance(clock, SettableClock):
             raise NotAllowed(
                 "this broker uses the system clock, which cannot be moved: start it with --clock manual "
@@ -354,12 +354,12 @@ class BlockingClock:
 
 @asynccontextmanager
 async def _deadline(timeout_s: float) -> AsyncIterator[None]:
-    """Limit the time of the block as `asyncio.timeout` does, but raise TimedOut."""
+    """Limit the time of the block, like `asyncio.timeout`, but raise TimedOut."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
         raise TimedOut(
-            f"the due work was not done within {timeout_s:g} s. The clock has kept the time that it reached, and the work "
-            "continues: read the clock, and advance by the rest, or by 0 to wait"
+            f"the due work was not done within {timeout_s:g} s. The clock stays at the time that it has reached, and the work "
+            "continues: read the clock, then advance by the remaining time, or by 0 to wait"
         ) from None

@@ -1,7 +1,7 @@
-"""The state of a broker in one answer: its identity, its clock, and its cleaner by partition (`diamant status`).
+"""A broker's status in one answer: its identity, its clock, and the state of its cleaner by partition (`diamant status`).
 
-Computed from numbers in memory, without reading a log. Bound: at most `MAX_PARTITIONS` partitions are listed, failed
-and late ones first; the totals cover all.
+It is computed in memory, without reading records. At most `MAX_PARTITIONS` partitions are listed, failed and overdue ones first;
+the totals cover all partitions.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class BrokerStatus:
     offline: tuple[str, ...]
     """Partitions that could not be opened or that refuse writes, at most `MAX_PARTITIONS`."""
     future_holds: tuple[FutureHold, ...]
-    """Partitions held by timestamps in the future, at most `MAX_PARTITIONS`."""
+    """Partitions whose oldest segment outlives retention because of timestamps in the future, at most `MAX_PARTITIONS`."""
     transaction_holds: tuple[TransactionHold, ...]
-    """Partitions held by an open transaction, among the `MAX_PARTITIONS` most overdue ones."""
+    """Those of the `MAX_PARTITIONS` most overdue partitions that an open transaction keeps from being cleaned."""
     share_partitions: tuple[SharePartitionFigures, ...]
     """Partitions from which members of share groups have fetched, at most `MAX_PARTITIONS`."""
     clock: ClockReport
     cleaner_mode: str
     cleaner_kafka_version: str | None
-    """See `followed_version`."""
+    """The version of Kafka that the cleaner follows; None in mode prompt, which follows the newest."""
     is_cleaner_enabled: bool
     cleaner: CleanerStatus
 

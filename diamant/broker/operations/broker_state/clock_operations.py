@@ -1,4 +1,4 @@
-"""The operations on the clock. In Python `broker.clock` has them, and reads the clock on any thread without waiting."""
+"""The operations on the clock. In Python they are methods of `broker.clock`, which any thread can also read without waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def show(clock: BrokerClock, _request: NoArguments, _: Progress) -> ClockR
 async def advance(clock: BrokerClock, request: AdvanceRequest, progress: Progress) -> MoveReport:
     """Move the clock by a duration. Raises BadArgument, NotAllowed, TimedOut."""
     if (request.by is None) == (request.by_ms is None):
-        raise BadArgument('expected either "by", a text such as "8d", or "by_ms", a number of milliseconds')
+        raise BadArgument('expected either "by", a string such as "8d", or "by_ms", a number of milliseconds')
     duration = request.by if request.by is not None else request.by_ms or 0
     return await clock.advance(duration, sessions=request.sessions, timeout=request.timeout, progress=progress)
 

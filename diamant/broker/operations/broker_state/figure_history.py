@@ -1,10 +1,11 @@
 """Figures of the broker and its largest topics over the last 24 hours, in memory. Sampling begins with the first use.
 
-A sample is taken every `INTERVAL_S` in real time. It turns counters into rates and latencies into the 99th percentile of the
-interval. The history is lost when the process ends or the broker is reset to a snapshot.
+A sample is taken every `INTERVAL_S` in real time. It holds the rates since the previous sample, which are computed from
+counters, and the 99th percentiles of the latencies since then. The history is lost when the process ends or the broker is reset
+to a snapshot.
 
-Memory: 8 bytes for each sample of a series, so after a day 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics. The
-finished rounds are kept by the cleaner (`metrics.MAX_FINISHED`).
+Memory: 8 bytes per sample and series; after a day this is 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics.
+The cleaner keeps the finished rounds (`metrics.MAX_FINISHED`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ TOPIC_SERIES = (
     "records_removed_per_s",
 )
 MAX_ROUNDS = 100
-"""The most finished rounds in one answer."""
+"""The maximum number of finished rounds in one answer."""
 BROKER_SERIES = (
     *TOPIC_SERIES, "records_in_per_s", "produce_p99_ms", "fetch_p99_ms", "memory_bytes",
     *(f"removed_{reason.replace('-', '_')}_per_s" for reason in REASONS),
@@ -73,7 +74,7 @@ class Rings:
         return len(next(iter(self._values.values())))
 
     def put(self, at: int, values: Mapping[str, float]) -> None:
-        """Set the values of sample `at`, which follows the last one; missing series become unknown."""
+        """Store the values of sample `at`, the one after the last; a series without a value becomes unknown there."""
         if self._first < 0:
             self._first = at
         slot = (at - self._first) % KEPT
@@ -95,7 +96,7 @@ class FigureHistory:
     def __init__(
         self, node: Node, server: Server, cleaning: NodeCleaner, superseded: Callable[[str | None], float | None]
     ) -> None:
-        """`superseded` returns the share of superseded records in a topic, or in all topics for None; None if it is not known."""
+        """`superseded` returns the share of superseded records in a topic, or in all topics for None; None if unknown."""
         self._superseded = superseded
         self._node = node
         self._server = server
@@ -124,7 +125,7 @@ class FigureHistory:
             try:
                 await self.sample()
             except OSError as error:
-                logger.warning("a sample of the broker's figures is missing: %s", error)
+                logger.warning("could not sample the broker's figures: %s", error)
             await asyncio.sleep(INTERVAL_S)
 
     async def sample(self) -> None:
@@ -155,7 +156,7 @@ class FigureHistory:
         return math.nan if found is None else found
 
     def means(self, samples: int) -> dict[str, float]:
-        """Return the mean of each series over the broker's last samples, without unknown values."""
+        """Return the mean of each series over the broker's last samples, ignoring unknown values."""
         taken = self._broker.take(range(max(0, self._count - min(samples, KEPT)), self._count))
         known = {name: [value for value in values if value is not None] for name, values in taken.items()}
         return {name: sum(values) / len(values) for name, values in known.items() if values}
@@ -192,13 +193,13 @@ async def history(histories: Lazy[FigureHistory], request: HistoryRequest, _: Pr
     found = known.to_fields(request.topic, request.since_ms)
     if found is None:
         raise NotFound(
-            "this topic has no history: only the largest topics have one, since the first use of the history"
+            "this topic has no history: only the largest topics have one, and it begins with the first use of the history"
         )
     return {**found, "topics": known.topics()}
 
 
 class _Counters:
-    """The cumulative counters at one moment."""
+    """The cumulative counters, read at one time."""
 
     def __init__(self, node: Node, server: Server, cleaning: NodeCleaner) -> None:
         self.at_s = time.monotonic()
@@ -220,7 +221,7 @@ class _Counters:
             self.dirty[one.topic] = max(self.dirty.get(one.topic, 0.0), one.dirty_ratio)
 
     def of_broker(self, before: _Counters | None) -> dict[str, float]:
-        """Return the present values, and the rates since `before`."""
+        """Return the current values and, unless `before` is None, the rates since then."""
         found: dict[str, float] = {
             "memory_bytes": _memory_bytes(),
             "dirty_ratio": max(self.dirty.values(), default=0.0),
@@ -240,7 +241,7 @@ class _Counters:
         return found
 
     def of_topic(self, name: str, before: _Counters | None) -> dict[str, float]:
-        """Return the values and rates of one topic, as `of_broker` does."""
+        """Return the same as `of_broker`, but for one topic."""
         found = {"dirty_ratio": self.dirty.get(name, math.nan)}
         if before is None:
             return found
@@ -254,7 +255,7 @@ class _Counters:
 
 
 def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
-    """Return the upper bound of the bucket with the 99th percentile since `before`; NaN if there were no requests."""
+    """Return the upper bound of the bucket that holds the 99th percentile since `before`; NaN if there were no requests."""
     counts = [after - earlier for earlier, after in zip(before, now, strict=True)]
     total = sum(counts)
     seen = 0
@@ -266,7 +267,7 @@ def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of the process, or its peak on systems without that figure (macOS)."""
+    """Return the resident memory of the process; on systems that report only its peak (macOS), the peak."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""Requests of the operations on a running broker. Commands import them from here, since the operations' modules import much."""
+"""Requests of the operations on a running broker, in a module that commands can import cheaply."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 from diamant.argument import MAX_DURATION_S, Argument
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 
-Sessions: TypeAlias = Annotated[bool, Argument("Advance the timers of group members and rebalances, too.")]
+Sessions: TypeAlias = Annotated[bool, Argument("Also advance the timers of group members and rebalances.")]
 DueTimeout: TypeAlias = Annotated[
     float, Argument("The limit, in real time, for all work that is due.", most=MAX_DURATION_S)
 ]

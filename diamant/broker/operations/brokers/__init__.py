@@ -1,1 +1,1 @@
-"""Control of the brokers of one process: down and up, lag, and leadership of partitions."""
+"""Control of the brokers in one process: taking them down and up, making them lag, and moving partition leaders."""

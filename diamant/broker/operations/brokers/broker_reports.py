@@ -17,7 +17,7 @@ class LeaderReport:
     """The effect of an operation on leaders, in-sync replicas and clients."""
 
     moved: tuple[LeaderMove, ...] = ()
-    """Each partition whose leader or leader epoch has changed. Leader -1: no replica is up and in sync."""
+    """The partitions whose leader or leader epoch has changed. A leader of -1 means that no in-sync replica is up."""
     changed_isr_count: int = 0
     """The number of partitions whose in-sync replicas have changed."""
     cut_connection_count: int = 0
@@ -32,7 +32,7 @@ class LeaderReport:
 
     @classmethod
     def of(cls, *changes: Changes, cut_connection_count: int = 0) -> LeaderReport:
-        """Return the report on one or several changes."""
+        """Return one report on all these changes."""
         return cls(
             tuple(move for change in changes for move in change.moves),
             len(frozenset().union(*(change.changed_isr for change in changes))),
@@ -45,7 +45,7 @@ class UncleanReport(LeaderReport):
     """The effect of an unclean leader election, including the records that were lost."""
 
     end_offset: int = 0
-    """The end of the partition's log now: the base offset of the first removed batch."""
+    """The new end offset of the partition's log, which was the base offset of the first removed batch."""
     lost_record_count: int = 0
     """The number of removed records, including transaction markers."""
 
@@ -64,17 +64,17 @@ class OneBroker:
     rack: str | None
     addresses: tuple[str, ...]
     leader_count: int
-    """The number of partitions that it leads."""
+    """The number of partitions that the broker leads."""
     in_sync_count: int
-    """The number of partitions that have it in their ISR."""
+    """The number of partitions whose ISR contains the broker."""
     replica_count: int
     is_controller: bool
     until_in_sync_ms: int
-    """The time until it is in sync after `up --lag`, on the broker's clock; 0 if it is not catching up."""
+    """The remaining time until the broker is in sync after `up --lag`, on its clock; 0 if it is not catching up."""
     lag: str | None
-    """How far it lags behind the leaders that it follows; None if it does not lag."""
+    """How far the broker lags behind the leaders that it follows; None if it does not lag."""
     delay_ms: int
-    """The time by which each request to it is delayed."""
+    """The delay of each request to the broker."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the JSON object."""

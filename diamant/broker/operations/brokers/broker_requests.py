@@ -13,7 +13,7 @@ OnePartition: TypeAlias = Annotated[int, Argument("The partition.", most=MAX_PAR
 
 @dataclass(frozen=True, slots=True)
 class DownRequest:
-    """Takes a broker down. Errors: NotFound, NotPossible if it is down."""
+    """Takes a broker down. Errors: NotFound, NotPossible if it is already down."""
 
     broker: BrokerId
     _: KW_ONLY
@@ -22,7 +22,7 @@ class DownRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """Brings a broker back on its ports. Errors: NotFound, NotPossible if it is up."""
+    """Brings a broker back on its ports. Errors: NotFound, NotPossible if it is already up."""
 
     broker: BrokerId
     _: KW_ONLY
@@ -38,7 +38,7 @@ class FenceRequest:
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """Moves a partition's leader. Errors: NotFound, NotPossible if the broker is no in-sync replica, or leads already."""
+    """Makes a broker a partition's leader. Errors: NotFound, NotPossible if it is not in sync or is already the leader."""
 
     topic: Topic
     partition: OnePartition
@@ -50,17 +50,17 @@ class LagRequest:
     """Makes a broker lag as a follower. Errors: NotFound, BadArgument."""
 
     broker: BrokerId
-    by: Annotated[Any, Argument("How far the broker lags: a text such as 500ms or 100 records; 0 ends the lag.")]
+    by: Annotated[Any, Argument("How far the broker lags, such as 500ms or 100 records; 0 ends the lag.")]
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRequest:
-    """Delays a broker's answers. Errors: NotFound, BadArgument."""
+    """Delays the requests to a broker. Errors: NotFound, BadArgument."""
 
     broker: BrokerId
     by: Annotated[
         float,
-        Argument("The delay of each request, in real time: seconds, or a text such as 300ms; 0 ends it.", most=300),
+        Argument("The delay of each request, in real time: seconds, or a string such as 300ms; 0 ends it.", most=300),
     ]
 
 
@@ -75,7 +75,7 @@ class ShuffleRequest:
 
 @dataclass(frozen=True, slots=True)
 class UncleanRequest:
-    """Elects a leader that lacks the end of a partition, which is lost. Errors: NotFound, NotPossible, BadArgument."""
+    """Elects a leader that lacks a partition's last batches; these are lost. Errors: NotFound, NotPossible, BadArgument."""
 
     topic: Topic
     partition: OnePartition

@@ -3,7 +3,7 @@
     report = await broker.brokers.down(2)      # its clients are cut off, its leaders have moved
     await broker.brokers.up(2, lag="30s")      # it answers, and is in sync after 30 s on the broker's clock
 
-A change is complete when its operation returns: all brokers of the process know it.
+When an operation returns, its change is complete and known to all brokers of the process.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 MAX_LAG_MS = 24 * 3_600_000
-"""The longest lag that a follower may be given."""
+"""The longest lag that a follower may have."""
 
 
 class Delay(Protocol):
-    """A delay of requests that is in effect."""
+    """A delay that is applied to the requests to a broker while `is_installed`."""
 
     is_installed: bool
 
     def remove(self) -> None:
-        """End the delay. Does nothing the second time."""
+        """End the delay. Does nothing if it has already ended."""
 
 
 class Delays(Protocol):
-    """The part that can delay requests to a broker."""
+    """The component that delays requests to a broker."""
 
     def add(self, *, broker: int, delay_ms: int) -> Delay: ...
 
@@ -86,9 +86,9 @@ class Brokers:
         self._is_erasing = is_erasing
         self._slow: dict[int, tuple[int, Delay]] = {}
         self._turn = asyncio.Lock()
-        """A lock by which changes of many partitions run one at a time."""
+        """A lock, so that changes of many partitions run one at a time."""
         self._in_sync_ms: dict[int, int] = {}
-        """The brokers that are up and catching up, with the time on the clock at which each is in sync."""
+        """For each broker that is up but still catching up, the time on the clock at which it will be in sync."""
         add = node.scheduler.add
         add(
             ScheduledTask("brokers that catch up", lambda: min(self._in_sync_ms.values(), default=None), self._catch_up)
@@ -102,7 +102,7 @@ class Brokers:
         return BrokersReport(tuple(self._one(broker_id, counts) for broker_id in self._table.broker_ids))
 
     async def down(self, request: DownRequest, _: Progress) -> LeaderReport:
-        """Take a broker down: its leaders move, its clients are cut off. Return what moved. Raises NotFound, NotPossible."""
+        """Take a broker down: move its leaders and cut off its clients. Return the changes. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             state = self._state(broker_id)
@@ -114,7 +114,7 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
-        """Bring a broker back; return what moved. With `lag` it is in sync only after that time. Raises NotFound, NotPossible."""
+        """Bring a broker back, in sync only after `lag` if given; return the changes. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             changes = await in_turns(set_up(table, broker_id))
@@ -127,18 +127,18 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def fence(self, request: FenceRequest, _: Progress) -> LeaderReport:
-        """Fence a broker; return what moved. The broker still answers, but leads nothing. Raises NotFound, NotPossible."""
+        """Fence a broker, which still answers but leads nothing; return the changes. Raises NotFound, NotPossible."""
         async with self._turn:
             self._in_sync_ms.pop(request.broker, None)
             changes = await in_turns(set_down(self._table, request.broker))
         return await self._report(*changes)
 
     async def move(self, request: MoveRequest, _: Progress) -> LeaderReport:
-        """Make an in-sync replica the leader of a partition; return what moved. Raises NotFound, NotPossible."""
+        """Make an in-sync replica the leader of a partition; return the changes. Raises NotFound, NotPossible."""
         return await self._report(self._table.move_leader(request.topic, request.partition, request.broker))
 
     async def shuffle(self, request: ShuffleRequest, _: Progress) -> LeaderReport:
-        """Move the leader of each partition to another in-sync replica, if it has one; return what moved. Raises NotFound."""
+        """Move each partition's leader to another in-sync replica, if there is one; return the changes. Raises NotFound."""
         table, choice, name = self._table, random.Random(request.seed), request.topic
         if name is not None:
             table.partition(name, 0)
@@ -146,7 +146,7 @@ class Brokers:
             return await self._report(*await in_turns(_shuffled(table, choice, name)))
 
     async def lag(self, request: LagRequest, _: Progress) -> OneBroker:
-        """Make a broker lag as a follower: a fetch from it sees an earlier high watermark. Raises NotFound, BadArgument."""
+        """Make a broker lag as a follower: fetches from it see an earlier high watermark. Raises NotFound, BadArgument."""
         self._table.check_known(request.broker)
         lag = _lag(request.by)
         self._table.lags.set(request.broker, lag, self._logs())
@@ -157,7 +157,10 @@ class Brokers:
         return self._one(request.broker, self._table.counts())
 
     async def slow(self, request: SlowRequest, _: Progress) -> OneBroker:
-        """Delay each request to a broker by a fault; return the broker. Raises NotFound; NotPossible for too many faults."""
+        """Install a fault that delays each request to a broker; return the broker.
+
+        Raises NotFound; NotPossible if there are too many faults.
+        """
         self._table.check_known(request.broker)
         if (known := self._slow.pop(request.broker, None)) is not None:
             known[1].remove()
@@ -166,7 +169,7 @@ class Brokers:
         return self._one(request.broker, self._table.counts())
 
     async def unclean(self, request: UncleanRequest, _: Progress) -> UncleanReport:
-        """Make a replica the leader although it lacks the batches from an offset on, which are lost.
+        """Elect a replica that lacks the batches from an offset on, so that these batches are lost.
 
         Raises NotFound, NotPossible, BadArgument.
         """
@@ -175,13 +178,15 @@ class Brokers:
         table.check_known(request.broker)
         if request.broker not in now.replicas or not table.is_up(request.broker):
             raise NotPossible(
-                f"broker {request.broker} cannot lead {name_of_partition}: expected a replica that is up, "
-                f"of {[*now.replicas]}"
+                f"broker {request.broker} cannot lead {name_of_partition}: expected one of its replicas {[*now.replicas]} "
+                "that is up"
             )
         if name in INTERNAL_TOPICS:
-            raise NotPossible(f"{name_of_partition} holds the state of coordinators, which cannot lose its end")
+            raise NotPossible(f"the end of {name_of_partition} cannot be removed: it holds the state of coordinators")
         if self._is_erasing():
-            raise NotPossible(f"{name_of_partition} cannot lose its end while an erasure or a redaction is pending")
+            raise NotPossible(
+                f"the end of {name_of_partition} cannot be removed while an erasure or a redaction is pending"
+            )
         log = self._node.topics.log(name, index)
         await self._node.flusher.settled()
         end_before = log.log_end_offset

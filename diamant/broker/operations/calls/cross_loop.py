@@ -1,12 +1,12 @@
-"""Calls of a broker's operations from anywhere: its own loop, another loop, or a thread without one.
+"""Calling a broker's operations from anywhere: from its own loop, another loop, or a thread without a loop.
 
-State belongs to the broker's loop thread. `on_loop` runs a coroutine there and waits for it in the caller's loop;
+A broker's state belongs to its loop thread. `on_loop` runs a coroutine there and waits for it in the caller's loop;
 `call` waits for it in a thread without a loop.
 
     report = await broker.compact("t")              # from any event loop
     report = call(loop, broker.compact("t"))        # from a thread
 
-`waiting` turns an awaited method into a blocking one, for a class that wraps another class.
+`waiting` turns a coroutine method into a blocking one, for a class that wraps another class.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any
 def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
     """Run a coroutine on `loop` from another thread and return its result.
 
-    Raises TimeoutError after `timeout_s` and cancels the coroutine; RuntimeError on the loop's own thread, which would deadlock.
+    After `timeout_s`, cancels the coroutine and raises TimeoutError. Raises RuntimeError on the loop's own thread, where waiting
+    would deadlock.
     """
     if asyncio._get_running_loop() is loop:
         coroutine.close()
@@ -47,7 +48,7 @@ def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], tim
 
 
 class Wraps(Protocol[Awaited_co]):
-    """A blocking wrapper around a class with awaited methods, for threads without an event loop."""
+    """A blocking wrapper around a class with coroutine methods, for threads without an event loop."""
 
     @property
     def awaited(self) -> Awaited_co: ...
@@ -59,7 +60,7 @@ class Wraps(Protocol[Awaited_co]):
 def waiting(
     method: Callable[Concatenate[Awaited, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Wraps[Awaited], P], T]:
-    """Return the wrapper's method, which calls `method` and waits for its result."""
+    """Return a method for the wrapper that runs `method` of the wrapped object and waits for its result."""
 
     def wait(self: Wraps[Awaited], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return call(self.loop, method(self.awaited, *args, **kwargs))

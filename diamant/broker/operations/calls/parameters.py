@@ -13,8 +13,8 @@ from diamant.broker.record_json import parse_key
 from diamant.duration import seconds_of
 
 ParamType: TypeAlias = Literal["string", "integer", "boolean", "duration", "strings", "object", "objects", "key", "any"]
-"""`duration`: seconds, or a text such as `10m`; the function gets seconds. `strings`: a list of texts; a query repeats
-the parameter. `objects`: a list of objects. `key`: see `record_json.py`; the function gets bytes. `any`: not validated."""
+"""`duration`: seconds, or a string such as `10m`; converted to seconds. `strings`: a list of strings; in a query, the parameter
+is repeated. `objects`: a list of objects. `key`: see `record_json.py`; converted to bytes. `any`: not validated."""
 
 _TYPES: Mapping[Any, ParamType] = {
     str: "string",
@@ -47,10 +47,10 @@ class Param(NamedTuple):
     most: int = MAX_INTEGER
     short: str = ""
     is_by_name: bool = True
-    """True if Python takes the argument by name only."""
+    """True if the argument is keyword-only in Python."""
 
     def parse(self, found: Any) -> Any:
-        """Validate a value from JSON or Python and convert it for the function. Raises BadArgument."""
+        """Validate a value from JSON or Python; return it as the request holds it. Raises BadArgument."""
         if self.type == "any":
             return found
         if self.type == "key":
@@ -77,7 +77,7 @@ class Param(NamedTuple):
         return tuple(found) if self.type == "strings" else found
 
     def parse_texts(self, found: list[str]) -> Any:
-        """Validate the texts of a query parameter and convert them to its value. Raises BadArgument."""
+        """Parse the values given for a query parameter, which may be repeated. Raises BadArgument."""
         if self.type == "strings":
             return self.parse(found)
         if len(found) > 1:
@@ -122,7 +122,7 @@ def _read(request: type[Any]) -> tuple[Param, ...]:
     for field in sorted(fields(request), key=lambda field: bool(field.kw_only)):
         kind, declared = get_args(hints[field.name])
         if isinstance(kind, UnionType):
-            kind = get_args(kind)[0]  # None follows it
+            kind = get_args(kind)[0]  # the type of an optional argument is `kind | None`
         is_required = field.default is MISSING
         default = None if is_required else field.default
         type_ = _TYPES[get_origin(kind) or kind]
@@ -136,7 +136,7 @@ def _read(request: type[Any]) -> tuple[Param, ...]:
 
 
 def request_of(kind: type[R], given: Mapping[str, Any]) -> R:
-    """Check the arguments and return the request; an argument of None gets its default. Raises BadArgument."""
+    """Check the arguments and return the request; None means an argument's default. Raises BadArgument."""
     values = {}
     for param in params_of(kind):
         value = given.get(param.name)

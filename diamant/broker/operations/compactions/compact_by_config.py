@@ -1,17 +1,17 @@
 """`diamant.compact=now` by IncrementalAlterConfigs: compact, wait for a bounded time, and answer with a Kafka error code.
 
-The wait ends after `diamant.compact.wait.max.ms` with REQUEST_TIMED_OUT, while the compaction continues. A further
-request on the same connection joins that compaction, which covers everything written before the first request. Otherwise,
-a topic with constant writes would never be done. Any other request begins a new compaction, which covers everything written
-before that request.
+The wait ends after `diamant.compact.wait.max.ms` with REQUEST_TIMED_OUT, while the compaction continues. The next request on the
+same connection joins that compaction, which covers everything written before the first request; otherwise a client would never
+finish with a topic that is written constantly. Any other request begins a new compaction, which covers everything written before
+that request.
 
-Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once. Further requests wait for their turn within their time
-limit. Compactions without a waiting caller count towards `compactions.MAX_CALLS`.
+Bounds: new compactions begin at a rate of `RATE_PER_S`, with bursts of `BURST`; requests beyond that wait for their turn within
+their time limit. A compaction counts towards `compactions.MAX_CALLS` even when its caller has stopped waiting.
 
 | error | when |
 |---|---|
 | INVALID_CONFIG | the topic is not compacted; a value other than `now` |
-| UNKNOWN_TOPIC_OR_PARTITION | there is no such topic, or it was deleted during the wait |
+| UNKNOWN_TOPIC_OR_PARTITION | the topic does not exist, or was deleted during the wait |
 | REQUEST_TIMED_OUT | the time limit has passed, or the broker is stopping: try again |
 | THROTTLING_QUOTA_EXCEEDED | there are too many such requests: try again later |
 | KAFKA_STORAGE_ERROR | a partition could not be cleaned |
@@ -52,7 +52,7 @@ _CODES = {
 
 
 class Allowance:
-    """A token bucket (`now_s`: the loop's time)."""
+    """A token bucket."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
         self._rate_per_s = rate_per_s
@@ -61,7 +61,7 @@ class Allowance:
         self._at_s = 0.0
 
     def take(self, now_s: float, longest_s: float) -> float | None:
-        """Take a token and return the seconds until it is available, or take none and return None if that exceeds `longest_s`."""
+        """Take a token at the loop's time `now_s`; return how long to wait for it. If that exceeds `longest_s`, return None."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
         self._at_s = now_s
         wait_s = max(0.0, (1 - self._tokens) / self._rate_per_s)
@@ -77,14 +77,14 @@ class _Running:
 
     task: asyncio.Task[CompactionReport]
     timed_out: set[str] = field(default_factory=set)
-    """Connections whose requests timed out. The next request of each joins this compaction."""
+    """The connections of requests that timed out. Their next request for the topic joins this compaction."""
 
 
 class CompactByConfig:
     """The compactions begun by `diamant.compact=now`. Belongs to the loop thread."""
 
     def __init__(self, node: Node, compactions: Lazy[Compactions], allowance: Allowance | None = None) -> None:
-        """`allowance`: the rate limit of new compactions; None: `RATE_PER_S`."""
+        """`allowance` limits the rate of new compactions; the default is `RATE_PER_S` with bursts of `BURST`."""
         self._node = node
         self._compactions = compactions
         self._running: dict[str, list[_Running]] = {}
@@ -95,7 +95,8 @@ class CompactByConfig:
         if policy is not None:
             if "compact" not in [one.strip() for one in policy.split(",")]:
                 raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"{topic} would not be compacted: cleanup.policy would be {policy}"
+                    ErrorCode.INVALID_CONFIG,
+                    f"{topic} cannot be compacted: the same request sets its cleanup.policy to {policy}",
                 )
             return
         for log in self._node.topics.by_name[topic].logs.values():
@@ -116,7 +117,7 @@ class CompactByConfig:
             if wait_s is None:
                 return KafkaError(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                    f"{topic} is not compacted now: too many such requests, {RATE_PER_S:g} per second are allowed",
+                    f"{topic} was not compacted: too many such requests, {RATE_PER_S:g} per second are allowed",
                 )
             if wait_s:
                 await asyncio.sleep(wait_s)
