@@ -1,9 +1,9 @@
 """Compact and wait: the operation behind `Broker.compact`.
 
-Partitions are compacted in parallel, each up to its log end when the call reached it. Concurrent calls share
-their rounds. A round continues when its caller stops waiting (timeout, cancellation), and a later call joins it.
+Partitions are compacted in parallel, each up to its log end at the time when its compaction begins. Concurrent calls share
+rounds. If a caller stops waiting (timeout, cancellation), the round continues, and a later call joins it.
 
-Bound: `MAX_CALLS` calls at once; each holds a few hundred bytes per partition.
+Bound: `MAX_CALLS` concurrent calls; each holds a few hundred bytes per partition.
 """
 
 from __future__ import annotations
@@ -50,14 +50,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CALLS = 256
-"""The most calls that may wait at the same time."""
+"""The maximum number of concurrent calls."""
 
 PARTITIONS_PER_TURN = 2
-"""Partitions to begin in one turn of the loop: closing the active segment of each takes a millisecond or two."""
+"""The number of partitions begun in one turn of the loop: closing the active segment of each takes a millisecond or two."""
 
 
 class CompactedBytes:
-    """The progress of a call in bytes, by the sizes at its start. Finished partitions count in full, others by their rounds."""
+    """The progress of a call in bytes, based on the sizes of the logs at its start.
+
+    A finished partition counts in full, any other in proportion to the progress of its round.
+    """
 
     def __init__(self, service: CleanerService, logs: Iterable[Log], progress: Progress) -> None:
         self._service = service
@@ -141,7 +144,7 @@ class Compactions:
             if running.done():
                 return running.result()
             raise TimedOut(
-                f"{request.topic} was not compacted within {request.timeout:g} s; its round continues, and another call joins it"
+                f"{request.topic} was not compacted within {request.timeout:g} s; its round continues, and a new call joins it"
             )
         finally:
             running.cancel()
@@ -226,7 +229,7 @@ class Compactions:
         return report
 
     def _with_transaction(self, log: Log, found: PartitionCompaction) -> PartitionCompaction:
-        """Return a result with the facts about the transaction that holds records back, if there is one."""
+        """If an open transaction holds records back, add its id and times to the result."""
         held = found.held_back
         if held is None or held.reason != OPEN_TRANSACTION:
             return found
@@ -257,7 +260,7 @@ class Compactions:
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise KernelsMissing for an engine that needs kernels if there are none."""
+    """Raise KernelsMissing if the engine needs the compiled kernels and they are not available."""
     if engine == SPARK:
         require_kernels("Spark")
 

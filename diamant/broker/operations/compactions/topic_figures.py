@@ -1,8 +1,8 @@
 """Figures of a compacted topic that DescribeConfigs shows beside its configurations, such as its dirty ratio.
 
-The rows are in `config/virtual_topic_table.py`. A request reads at most `BUDGET_BYTES` that were not counted before; a figure
-that takes more is `unknown`. For a topic with more than `MAX_SEGMENTS` segments, the dirty ratio is that of the cleaner's last
-scan, and the time of the oldest superseded record is `unknown`.
+The rows are in `config/virtual_topic_table.py`. A request reads at most `BUDGET_BYTES` of segments not counted before; a figure
+that would require more is `unknown`. For a topic with more than `MAX_SEGMENTS` segments, the dirty ratio comes from the
+cleaner's last scan, and the time of the oldest superseded record is `unknown`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from diamant.cleaner.service.service import CleanerService
 
 BUDGET_BYTES = 16 * 1024 * 1024
-"""The most bytes that one request reads, over all its topics."""
+"""The maximum number of bytes that one request reads for all its topics."""
 MAX_SEGMENTS = 2_000
 MAX_NAMED = 5
-"""The most partitions that a figure names."""
+"""The maximum number of partitions that a figure names."""
 
 UNKNOWN = "unknown"
 

@@ -25,9 +25,9 @@ MAX_BYTES = 4 * 1024**3
 SHARE = 0.1
 """The share of a core that is used while a partition is read."""
 SLICE_S = 0.005
-"""The time that the thread works between rests."""
+"""How long the thread works between rests."""
 WANTED_S = 30.0
-"""A count ends if no page has shown anything for this time."""
+"""A count is abandoned if no page has called `look` for this long."""
 RETRY_S = 60.0
 """The pause after a failure."""
 
@@ -42,7 +42,7 @@ class BackgroundCounts:
         """No count begins before this time."""
         self._wanted_until_s = 0.0
         self._failed: dict[Log, float] = {}
-        """The time of the last failure of each log that the last `look` named."""
+        """The times of recent failures, by log."""
 
     @property
     def is_counting(self) -> bool:
@@ -50,7 +50,7 @@ class BackgroundCounts:
         return self._task is not None and not self._task.done()
 
     def look(self, logs: Iterable[Log]) -> None:
-        """Note that a page shows these logs, and begin to count one of them if a count is due. Call this repeatedly."""
+        """Start to count one of the logs that a page shows, if a count is due. Call this repeatedly while the page is open."""
         now_s = time.monotonic()
         self._wanted_until_s = now_s + WANTED_S
         if self.is_counting or now_s < self._from_s:
@@ -102,7 +102,7 @@ class BackgroundCounts:
             self._from_s = max(time.monotonic(), began_s + PAUSE * worked_s)
 
     def check_wanted(self) -> None:
-        """Raise Stopped once no page shows anything. Callable from any thread."""
+        """Raise Stopped if no page has called `look` for `WANTED_S`. Callable from any thread."""
         if time.monotonic() > self._wanted_until_s:
             raise Stopped("no page shows it")
 

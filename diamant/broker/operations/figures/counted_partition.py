@@ -1,4 +1,4 @@
-"""The records of a partition by kind, counted at one moment, and their sums, which are kept longer."""
+"""The counts of a partition's records by kind, as of one moment, and their sums, which are kept longer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CountedPartition:
     counted_s: float
     """The time of the count, on the monotonic clock."""
     took_s: float
-    """The CPU time of the counting thread."""
+    """The CPU time that the count took."""
 
     @property
     def by_base_offset(self) -> dict[int, SegmentRecords]:
@@ -88,7 +88,7 @@ class SupersededShare(NamedTuple):
 
 
 def share_of(sums: Iterable[CountedSums | None]) -> SupersededShare:
-    """Return the share over partitions that are not empty. None stands for a partition that was not counted."""
+    """Return the share over partitions that are not empty, given the sums of each; None for one that was not counted."""
     partitions = counted = records = superseded = 0
     for one in sums:
         partitions += 1

@@ -1,10 +1,11 @@
-"""Record counts of partitions by kind and segment, made now and then for the web page.
+"""Record counts of partitions by kind and segment, made from time to time for the web page.
 
-A thread reads the files of one moment, as for `explain`, while writing and cleaning continue. Counts are kept, but are
-not shown for a segment whose size has changed.
+A thread reads a snapshot of a log's files, as `explain` does, while writing and cleaning continue. Counts are kept, but the
+count of a segment is no longer shown once the segment's size has changed.
 
-Bounds: two counts at a time, one of them of a partition above `UNASKED_BYTES`, each with the memory of `segment_census`; kept
-counts of `MAX_KEPT` partitions, 200 bytes for each segment; kept sums of `MAX_SUMS` partitions, 200 bytes each.
+Bounds: two concurrent counts, of which one may be of a partition above `UNASKED_BYTES`, each with the memory of
+`segment_census`. Counts are kept for `MAX_KEPT` partitions, 200 bytes for each segment, and sums for `MAX_SUMS` partitions,
+200 bytes each.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ MAX_SUMS = 20_000
 UNASKED_BYTES = 64 * 1024 * 1024
 """Partitions above this size are counted only in the background or on request."""
 PAUSE = 100
-"""A count is repeated automatically only after this multiple of its duration, so it takes at most 1 % of a core."""
+"""A count is repeated automatically only after this multiple of its CPU time, so that it uses at most 1 % of a core."""
 
 
 async def segments(
     explaining: ExplainOperation, figures: SegmentFigures, request: SegmentsRequest, progress: Progress
 ) -> Mapping[str, Any]:
-    """Return counts, recomputed for partitions up to `UNASKED_BYTES` in total, or for all. Raises NotFound, NotPossible."""
+    """Return counts by segment. Outdated counts are renewed, for `UNASKED_BYTES` of partitions or, with `request.all`, for all.
+
+    Raises NotFound, NotPossible.
+    """
     left = UNASKED_BYTES
     logs = explaining.logs(request.topic, request.partition)
     counted = []
@@ -57,7 +61,7 @@ async def segments(
 
 
 async def _partition(figures: SegmentFigures, log: Log, progress: Progress | None) -> Mapping[str, Any]:
-    """Return the counts of one partition: the current ones, or without `progress` the last ones."""
+    """Return the counts of one partition. Outdated counts are renewed unless `progress` is None."""
     counted = figures.known(log)
     if progress is not None and (counted is None or not counted.is_current):
         before = progress.done
@@ -82,7 +86,7 @@ class SegmentFigures:
         self._lock = asyncio.Lock()
         self._large_lock = asyncio.Lock()
         self._counting: dict[Log, asyncio.Future[CountedPartition | None]] = {}
-        """The counts in progress that `soon` has begun."""
+        """The calls of `refreshed` in progress that `soon` has begun."""
         self._progress: dict[Log, Progress] = {}
 
     def known(self, log: Log) -> CountedPartition | None:
@@ -96,7 +100,7 @@ class SegmentFigures:
         return found if found is not None and found.log is log else None
 
     def share(self, logs: Iterable[Log]) -> SupersededShare:
-        """Return the share of superseded records in partitions, by their last counts."""
+        """Return the share of superseded records in partitions, based on their last counts."""
         return share_of(self.sums(log) for log in logs if log.log_start_offset < log.log_end_offset)
 
     def share_known(self) -> SupersededShare:
@@ -119,7 +123,7 @@ class SegmentFigures:
         return await self.count(log)
 
     async def soon(self, log: Log, wait_s: float) -> CountedPartition | None:
-        """Do as `refreshed`, but return the last counts after `wait_s`. The count then continues, and later calls join it."""
+        """Like `refreshed`, but wait at most `wait_s`: after that, return the last counts. Later calls join the running count."""
         counting = self._counting.get(log)
         if counting is None:
             counting = self._counting[log] = asyncio.ensure_future(self.refreshed(log))
@@ -132,7 +136,7 @@ class SegmentFigures:
     async def count(
         self, log: Log, progress: Progress | None = None, pace: Callable[[], None] = lambda: None
     ) -> CountedPartition:
-        """Count now. The reading thread calls `pace` between pieces, which may block. Raises OperationError, Stopped."""
+        """Count now. The reading thread regularly calls `pace`, which may block. Raises OperationError, Stopped."""
         async with self._large_lock if log.size > self.unasked_bytes else self._lock:
             progress = self._progress[log] = progress or Progress()
             progress.begin("counting", log.size, "bytes")
@@ -154,7 +158,7 @@ class SegmentFigures:
     async def _counted(self, log: Log, progress: Progress, pace: Callable[[], None]) -> tuple[CountedPartition, int]:
         explaining = self._explaining
         taken, files = await explaining.open(log)
-        # Use the start of the opened state: the log may have changed while this call waited for other counts.
+        # Use the start offset of the snapshot: the log's own may have moved since.
         start = taken.state.log_start_offset
         is_begun = False
 

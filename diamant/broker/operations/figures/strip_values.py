@@ -1,4 +1,4 @@
-"""Strips for the page and commands: segments side by side, as wide as they are large, divided by the kinds of their records."""
+"""Strips for the page and commands: segments side by side, with widths by size, each divided by the kinds of its records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Drawn(Protocol):
 
 
 class DrawnSegment(NamedTuple):
-    """A segment with its size and counts only."""
+    """A segment, of which only size and counts are known."""
 
     size: int
     counts: Mapping[str, int] | None
@@ -50,14 +50,14 @@ def drawn_counts(one: SegmentRecords, now_ms: int) -> Mapping[str, int]:
 
 
 def sums(segments: Sequence[Drawn]) -> dict[str, int]:
-    """Return the number of records of each kind that occurs, in the order of `KINDS`, in the segments that were counted."""
+    """Return how many records of each kind the counted segments hold, in the order of `KINDS`, without kinds that are absent."""
     counted = [one.counts for one in segments if one.counts is not None]
     totals = ((kind, sum(one.get(kind, 0) for one in counted)) for kind in KINDS)
     return {kind: total for kind, total in totals if total}
 
 
 def shares(segments: Sequence[Drawn]) -> dict[str, int]:
-    """Return the sums, or only `UNKNOWN` if a segment was not counted or no record was."""
+    """Like `sums`, but return only `UNKNOWN` if some segment has not been counted or there are no records."""
     found = sums(segments)
     return found if found and all(one.counts is not None for one in segments if one.size) else {UNKNOWN: 1}
 
@@ -71,7 +71,7 @@ def pieces(segments: Sequence[Segment], places: int) -> Iterator[tuple[int, list
         done += one.size
         group.append(one)
         end = round(places * done / total)
-        # The last place is also for the segments after it, which are too small for one.
+        # Trailing segments that are too small for a place of their own share the last place.
         if end > begun and (end < places or number == len(segments)):
             yield end - begun, group
             begun, group = end, []

@@ -1,12 +1,12 @@
 """`broker.count`: counts the records of a topic, by kind (`cleaner/queries/partition_count.py`).
 
-The exact count runs in a thread, over the files of one moment, as for `explain`, while writing and cleaning continue. By default
-it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. Other partitions get bounds at once, from
-batch headers alone.
+The exact count runs in a thread, on a snapshot of the log's files as in `explain`, while writing and cleaning continue. By
+default it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. For the other partitions, lower and
+upper bounds are computed quickly, from batch headers alone.
 
-Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. Bounds
-read the headers of at most `MAX_COUNTED_BYTES` per partition that were not counted before; the bound of a larger partition is
-the number of its offsets.
+Limits: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. For the
+bounds, headers are read in at most `MAX_COUNTED_BYTES` per partition of segments not counted before; for a larger partition, the
+upper bound is its number of offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 2
 UNASKED_BYTES = 1024 * 1024 * 1024
 UNASKED_S = 1.0
-"""The limit in processor time. Counting 1 GiB takes less, unless it is compressed well or has more than five million keys."""
+"""The limit in processor time. Counting 1 GiB takes less, unless it is highly compressed or has more than five million keys."""
 _TAKES_LONG = f"counting that takes more than {UNASKED_S:g} s of processor time is done only on request"
 
 
@@ -85,7 +85,7 @@ class _Spent(Exception):
 
 @dataclass(slots=True)
 class _Allowance:
-    """The rest of the budget for exact counts that the caller did not request."""
+    """What is left of the budget for exact counts that the caller has not requested."""
 
     left_bytes: int
     left_s: float
@@ -167,7 +167,7 @@ class CountOperation:
         counted = (await self._compactions.counts()).of(log)
         start = (await self._cleaning.service()).states.first_dirty(log) if log.config.is_compacted else 0
         segments = list(log.segments)
-        # All after the last compaction is dirty, including the whole segment in which that compaction ended.
+        # Everything after the last compaction is dirty, including the whole segment in which that compaction ended.
         clean = [one for one, after in pairwise(segments) if after.base_offset <= start]
         dirty = segments[len(clean) :]
         if counted.unknown_bytes(segments) <= MAX_COUNTED_BYTES and not log.is_exchanging:

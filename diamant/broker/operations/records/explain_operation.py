@@ -1,12 +1,12 @@
 """`broker.explain`: why records are still on disk, when they will be removed, and what would remove them now.
 
-The log's state is taken in one turn of the loop. A thread opens the files of that moment and, if the cleaner has replaced none
-of them since, reads the segments that key filters do not rule out. So the answer is consistent, however long reading
-takes, and blocks neither writers nor the cleaner. Files that the log has released are read, too: they are still on disk
+The log's state is captured in one turn of the loop. A thread then opens its files and, unless the cleaner has replaced one in
+between, reads the segments that key filters do not rule out. So the answer is consistent however long reading takes, and
+neither writers nor the cleaner are blocked. Files that the log has released are read as well, since they are still on disk
 (`log_files.py`).
 
-Bounds: `MAX_AT_ONCE` explanations, `MAX_OPEN_FILES` descriptors each. Reading a log with more files fails if the cleaner
-replaces one of the others during the read. Limits of records and tombstones: `cleaner/explain/scans.py`.
+Bounds: `MAX_AT_ONCE` explanations, `MAX_OPEN_FILES` descriptors each. In a log with more files, the other files are opened when
+they are read; this fails if the cleaner has replaced one. Limits of records and tombstones: `cleaner/explain/scans.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE = 4
 MAX_ATTEMPTS = 5
-"""The most attempts to open the files of one moment. An attempt fails if the cleaner replaces a file first."""
+"""The maximum number of attempts to open a snapshot's files. An attempt fails if the cleaner replaces a file first."""
 EXCHANGE_PAUSE_S = 0.002
 EXCHANGE_TIMEOUT_S = 60.0
 MAX_SHOWN_TOMBSTONES = 1_000
@@ -112,7 +112,7 @@ class ExplainOperation:
         self._running = 0
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one operation. Raises BadArgument."""
+        """Return a decoder of a topic's keys and values, to be used for one operation. Raises BadArgument."""
         from diamant.broker.node.values import topic_values
 
         return topic_values(self._node, topic, registry)
@@ -125,10 +125,10 @@ class ExplainOperation:
                 "expected one of key, offset and tombstones, or none of them for the partitions as a whole"
             )
         if offset is not None and partition is None:
-            raise BadArgument("offset needs a partition: give that as well")
+            raise BadArgument("offset needs a partition: give both")
         logs = self.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
-            raise TooMany(f"{MAX_AT_ONCE} explanations are in progress, try again when one is over")
+            raise TooMany(f"{MAX_AT_ONCE} explanations are in progress, try again when one of them is done")
         self._running += 1
         progress = progress or Progress()
         progress.begin("reading", sum(log.size for log in logs), "bytes")
@@ -205,7 +205,7 @@ class ExplainOperation:
                 if not found.records:
                     raise NotFound(
                         f"{log.topic}-{log.partition} has no record at offset {offset}: it was removed, or there never was one; "
-                        f"the log has the offsets {taken.state.log_start_offset} to {taken.state.log_end_offset - 1}"
+                        f"the log has offsets {taken.state.log_start_offset} to {taken.state.log_end_offset - 1}"
                     )
                 record = found.records[0]
                 if record.key is None or record.is_control:
@@ -247,23 +247,23 @@ class ExplainOperation:
             return await self.read(read)
 
     async def read(self, read: Callable[[], T]) -> T:
-        """Run `read` in a thread; it reads the files of one moment. Raises NotPossible if one was replaced."""
+        """Run `read`, which reads a log's files, in a thread. Raises NotPossible if the cleaner has replaced an unopened one."""
         try:
             return await asyncio.to_thread(read)
         except Changed:
             raise NotPossible(
-                f"the cleaner replaced files while they were read, and there are more than {MAX_OPEN_FILES}; try again"
+                f"the log has more than {MAX_OPEN_FILES} files, and the cleaner replaced some before they were read; try again"
             ) from None
 
     def check(self) -> None:
-        """Raise BrokerStopping if the broker stops. Callable from any thread."""
+        """Raise BrokerStopping if the broker is stopping. Callable from any thread."""
         if self._node.is_stopping:
             raise BrokerStopping("the broker stops")
 
     # -- a moment ------------------------------------------------------------------------------------------------
 
     async def open(self, log: Log, key: bytes | None = None) -> tuple[LogAtMoment, LogFiles]:
-        """Take the state of a log and open its files; for a key, skip files that cannot hold it."""
+        """Capture a log's state and open its files; with `key`, skip files that cannot hold it."""
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
                 while log.is_exchanging:  # noqa: ASYNC110  (some turns of the loop, and no event tells its end)
@@ -280,7 +280,7 @@ class ExplainOperation:
         raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times while it was read; try again")
 
     async def outcomes(self, log: Log) -> TransactionOutcomes:
-        """Return the present outcomes of a log's transactions."""
+        """Return the outcomes of a log's transactions as of now."""
         opened = {one.producer_id: one.current_txn_first_offset for one in log.producers.active_producers}
         segments = list(log.segments)
         aborted = await asyncio.to_thread(lambda: [one for segment in segments for one in segment.txn_index.all()])
@@ -315,6 +315,6 @@ class ExplainOperation:
 
 
 def _sorted(scan: KeyScan) -> KeyScan:
-    """Sort the records: first records in the log, then records in released files."""
+    """Sort the records by offset, but put records in released files after those in the log."""
     scan.records.sort(key=lambda record: (record.is_removed, record.offset))
     return scan

@@ -1,10 +1,11 @@
-"""The detection of ghosts: it reads the tombstones ahead of slow groups before a round, and records which the round removed.
+"""Detection of ghosts: keys whose tombstone was removed before some consumer group had read it.
 
-A group whose committed offset is not past a tombstone has not read that deletion, and cannot once the tombstone is gone. If it
-has read a value of the key, it holds the value until the key is written again, or until it reads the topic from the start.
+Before a round, the tombstones that slow groups have not read are collected; after it, those that the round removed are recorded.
+A group whose committed offset is not past a tombstone has not read that deletion, and cannot read it once the tombstone is gone.
+If the group has read a value of the key, it keeps that value until the key is written again or the group rereads the topic.
 
-Only offsets ahead of the slowest group are read, and only when a tombstone there may have reached its delete horizon: about once
-per `delete.retention.ms`. If no group is behind, nothing is read.
+Only offsets that the slowest group has not read are scanned, and only if a tombstone there may have reached its delete horizon:
+about once per `delete.retention.ms`. If no group is behind, nothing is read.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ logger = logging.getLogger(__name__)
 LOADING_S = 5.0
 """The longest time that a round waits for groups to be loaded."""
 EARLY_MS = 60_000
-"""A horizon less than this time away counts as passed, since the round starts a little after the reading."""
+"""A horizon that is less than this time ahead counts as passed, since the round starts a little after the scan."""
 
 
 MAX_GHOSTS = 10_000
 MAX_KEY_BYTES = 1024
-"""The longest key that is recorded. A ledger takes at most about 15 MB."""
+"""The longest key that is recorded, so that a ledger takes at most about 15 MB."""
 
 
 class Ghost(NamedTuple):
@@ -61,7 +62,7 @@ class Ghost(NamedTuple):
 
 
 class GhostReport(NamedTuple):
-    """The ghosts of a topic, by partition and offset. `left_out`: the number that did not fit into the ledger."""
+    """The ghosts of a topic, in order of partition and offset. `left_out`: the number that did not fit into the ledger."""
 
     topic: str
     ghosts: tuple[tuple[int, Ghost], ...]
@@ -86,9 +87,10 @@ class GhostReport(NamedTuple):
 
 
 class GhostLedger:
-    """The deletions that groups have missed: at most `MAX_GHOSTS`. Further deletions are counted by topic.
+    """The deletions that groups have missed, at most `MAX_GHOSTS`. Further deletions are only counted, by topic.
 
-    It is in memory only, since erasures would not reach a file of it. Topics are keyed by id, so a recreated topic has no ghosts.
+    The ledger is never written to a file, since an erasure would not remove a key from it. Topics are identified by id, so a
+    recreated topic has no ghosts.
     """
 
     def __init__(self) -> None:
@@ -97,7 +99,7 @@ class GhostLedger:
         self.left_out: dict[UUID, int] = {}
 
     def add(self, topic_id: UUID, partition: int, ghost: Ghost) -> None:
-        """Add a ghost, replacing an earlier one of its key."""
+        """Add a ghost, replacing an earlier one with the same key."""
         keys = self._by_partition.setdefault((topic_id, partition), {})
         if ghost.key not in keys:
             if self._count >= MAX_GHOSTS or len(ghost.key) > MAX_KEY_BYTES:
@@ -131,7 +133,7 @@ class _Looked(NamedTuple):
     """The first offset read."""
     now_ms: int
     next_ms: int | None
-    """The earliest horizon that had not passed, among the tombstones read."""
+    """The earliest horizon of the tombstones that the round kept; None if it kept none that have a horizon."""
 
     def is_enough(self, log: Log, start: int, now_ms: int) -> bool:
         """Return whether no tombstone from `start` on can have reached its horizon since the reading."""
@@ -156,16 +158,16 @@ class Ghosts:
         self._records = records
         self._ledger = GhostLedger()
         self._looked: dict[tuple[str, int], _Looked] = {}
-        """The last reading by partition, for partitions with a slow group."""
+        """The result of the last scan of each partition with a slow group."""
 
     def forget_key(self, key: bytes) -> None:
-        """Drop a key that is being erased: from then on, nothing may name it."""
+        """Drop a key that is being erased, since nothing may name it any more."""
         self._ledger.forget_key(key)
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
     async def watch(self, log: Log, now_ms: int) -> Callable[[CleanPlan, int], object] | None:
-        """Examine a log before a round; return the function to call after the round, or None. Errors are only logged."""
+        """Scan a log before a round if necessary; return a function to call after the round, or None. Errors are only logged."""
         await groups_not_known(self._groups, self._topics, LOADING_S)
         behind = [(offset, name) for offset, name in await groups_of(self._groups, log) if offset < log.log_end_offset]
         if not behind:
@@ -255,7 +257,7 @@ class Ghosts:
         return GhostReport(topic, tuple(found), self._ledger.left_out.get(log.topic_id, 0))
 
     async def _discard_written(self, log: Log, partition: int, keys: dict[bytes, Ghost]) -> None:
-        """Drop keys that have a record after the removed tombstone."""
+        """Drop keys that have been written again since the removed tombstone."""
         pages: AsyncGenerator[RecordPage, None] = self._records.latest_pages(log.topic, partition, tombstones=True)
         async with aclosing(pages):
             async for page in pages:

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from diamant.cleaner.redaction.locate import LocatedRecords, RecordCondition
 
 OFFSET_BYTES = 64 * 1024 * 1024
-"""The most memory for the offsets in one partition."""
+"""The maximum memory for the offsets of one partition."""
 
 
 async def located_records(
     explaining: ExplainOperation, topic: str, where: RecordCondition, hits: HitsByPartition | None = None
 ) -> list[tuple[int, LocatedRecords]]:
-    """Return what `locate_records` finds, by partition. `hits`: of an earlier search. Raises NotFound, NotPossible."""
+    """Return the result of `locate_records` for each partition. `hits` come from an earlier search, if there was one.
+
+    Raises NotFound, NotPossible.
+    """
     found = []
     for log in explaining.logs(topic, None):
         try:

@@ -1,6 +1,6 @@
-"""The files of a log at one moment, kept by open descriptors.
+"""A snapshot of a log's files: they are kept open, so they can be read even after the cleaner has replaced them.
 
-Segments beyond `MAX_OPEN_FILES` are opened when they are read, which raises `Changed` if one of them was replaced.
+Segments beyond `MAX_OPEN_FILES` are opened only when they are read; this raises `Changed` if a segment was replaced.
 Files that the log has released are opened last, one at a time, if they still exist.
 """
 
@@ -24,7 +24,7 @@ class Changed(Exception):
 
 
 class LogFiles(Iterable[OpenSegment]):
-    """The files of one moment: the first `MAX_OPEN_FILES` are open, the others are opened when they are read."""
+    """A snapshot of a log's files: the first `MAX_OPEN_FILES` segments are open, the others are opened when they are read."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -45,7 +45,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Add a file that the log has released, or count another leftover that may hold records. Ignores other files."""
+        """Add the file of a released segment; only count any other leftover file that may hold records; ignore all others."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):
@@ -58,7 +58,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._unread += 1
 
     def with_unread(self, found: PartitionExplanation) -> PartitionExplanation:
-        """Add a note for each kind of file that was not read."""
+        """Add a problem to the explanation for each kind of file that was not read."""
         problems = []
         if self._unread:
             problems.append(
@@ -67,8 +67,9 @@ class LogFiles(Iterable[OpenSegment]):
             )
         if self._aside:
             problems.append(
-                f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may "
-                "hold older records; read them with `diamant log dump`, and remove them when you no longer need them"
+                f"{self._aside} files that the broker took out of the log when it started were not read "
+                f"({names.ASIDE_SUFFIX}): they may hold older records; read them with `diamant log dump`, and remove them when "
+                "you no longer need them"
             )
         return replace(found, problems=(*found.problems, *problems)) if problems else found
 

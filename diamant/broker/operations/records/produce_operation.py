@@ -1,4 +1,4 @@
-"""Topics and records by hand: `broker.create_topic` and `broker.produce`, for tests and small programs in the same process.
+"""Direct creation of topics and records: `broker.create_topic` and `broker.produce`, for tests and small programs in-process.
 
 The checks and error codes are those of CreateTopics and Produce. `produce` writes one batch per record, while a client
 sends many records in a batch.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH_BYTES = 512 * 1024
 _MAX_OVERHEAD = 32
-"""The most bytes that a record or header takes beyond its data: lengths, deltas and attributes."""
+"""The maximum number of bytes that a record or header adds to its data: lengths, deltas and attributes."""
 
 Data: TypeAlias = "bytes | str | None"
 """A key or a value. Text is encoded as UTF-8."""
@@ -58,7 +58,7 @@ class ProduceOperation:
     async def create_topic(self, name: str, partitions: int | None, configs: Mapping[str, object]) -> None:
         """Create a topic, with the broker's number of partitions if `partitions` is None. Raises KafkaError.
 
-        `configs`: Python values by Kafka's names, with underscores.
+        `configs`: Python values by Kafka's configuration names, with underscores in place of dots.
         """
         topics = self._node.topics
         texts = {
@@ -71,10 +71,10 @@ class ProduceOperation:
     async def produce(
         self, topic: str, value: Data, key: Data, partition: int | None, headers: Headers, timestamp_ms: int | None
     ) -> Produced:
-        """Append one record; return once it is in the log. On a KafkaError nothing is stored.
+        """Append one record; return once it is in the log. If this raises a KafkaError, nothing was stored.
 
-        Without `partition`, the key decides as in Kafka's producer (BuiltInPartitioner); records without a key use the
-        partitions in turn. A missing topic is created if the broker creates topics automatically.
+        If `partition` is None, the key determines it as in Kafka's producer (BuiltInPartitioner); records without a key are
+        distributed round-robin. A missing topic is created if the broker creates topics automatically.
         """
         node = self._node
         found = await self._topic(topic)
@@ -149,7 +149,7 @@ class ProduceOperation:
 async def produce(
     producing: ProduceOperation, explaining: ExplainOperation, request: RecordRequest, _: Progress
 ) -> Mapping[str, Any]:
-    """Write one record to an existing topic; return its place. Raises BadArgument, NotFound, NotPossible."""
+    """Write one record to an existing topic; return its location. Raises BadArgument, NotFound, NotPossible."""
     topic, value = request.topic, request.value
     explaining.logs(topic, request.partition)
     if topic in INTERNAL_TOPICS:
@@ -169,7 +169,7 @@ async def produce(
 
 
 def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
-    """Yield the records in batches that fit the log's limit, or that hold a single record."""
+    """Yield the records in batches, each within the log's size limit unless it holds a single record."""
     most = min(MAX_BATCH_BYTES, log.config.max_message_bytes) - HEADER_SIZE
     batch: list[tuple[int, Record]] = []
     size = 0

@@ -1,11 +1,11 @@
-"""Records as JSON objects, a few at a time: the compacted view of a topic (`latest`), and a search (`find`).
+"""Streams of records as JSON objects: the compacted view of a topic (`latest`), and a search (`find`).
 
     {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
 
-A key or value with a known schema is added in decoded form, as `key_json` or `value_json`.
+A key or value with a known schema is also given in decoded form, as `key_json` or `value_json`.
 
-A search yields the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress. Keys and
-values that are whole are also decoded.
+A search yields the matching records, newest first, and its progress. Keys and values are truncated to `EXCERPT_BYTES`, and are
+decoded only if they are not truncated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from diamant.protocol.batches.header import Record
 EXCERPT_BYTES = 1024
 MAX_PROBLEMS = 100
 
-_UNDECIDED = "their values are neither JSON nor bytes that a known schema fits, and may match"
+_UNDECIDED = "their values are neither JSON nor bytes that fit a known schema, so these records may match"
 
 
 async def latest(
@@ -90,10 +90,10 @@ async def find(
 
 
 def _wanted(request: FindRequest, values: Values, undecided: list[int]) -> Wanted:
-    """Return the test of a search, which adds the offsets of undecided records to `undecided`."""
+    """Return the condition of a search. When it is tested, it adds the offsets of undecided records to `undecided`."""
     key, text, where = request.key, request.text, request.where
     if (key is not None) + (text is not None) + (where is not None) > 1:
-        raise BadArgument("key, text and where exclude each other: give one of them, or none for all records")
+        raise BadArgument("expected only one of key, text and where, or none of them for all records")
     if key is not None:
         return Wanted.key(key)
     if text is not None:
@@ -141,7 +141,7 @@ def _excerpt(one: PlacedRecord, values: Values) -> Mapping[str, Any]:
 
 
 def _cut(data: bytes | None, size: int) -> Mapping[str, str] | None:
-    """Do as `data_fields` for the first of `size` bytes, leaving out a truncated character at the end."""
+    """Like `data_fields`, for the beginning of data of `size` bytes; a character that is cut off at the end is left out."""
     if data is None or len(data) == size:
         return data_fields(data)
     for left in range(4):

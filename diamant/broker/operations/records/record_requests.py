@@ -1,4 +1,4 @@
-"""Requests of the operations on records. Commands import them from here, since the operations' modules import much."""
+"""Requests of the operations on records, in a module that commands can import cheaply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diamant.argument import MAX_PARTITION, Argument, Partition, Registry, Topic
 
 @dataclass(frozen=True, slots=True)
 class RollRequest:
-    """Closes active segments, as `segment.ms` would; an empty one stays open. Errors: NotFound, NotPossible."""
+    """Closes active segments as `segment.ms` would; empty ones stay open. Errors: NotFound, NotPossible."""
 
     topic: Topic
     partition: Partition = None
@@ -27,7 +27,7 @@ class CountRequest:
     exact: Annotated[
         bool | None,
         Argument(
-            "Read every record, however long it takes; false: return bounds at once, from headers. Default: read up to 1 GiB, "
+            "Read every record, however long it takes; false: return bounds quickly, from headers. Default: read up to 1 GiB, "
             "for up to a second of processor time, and return bounds for the rest."
         ),
     ] = None
@@ -46,7 +46,7 @@ class ExplainRequest:
     key: Annotated[bytes | None, Argument("Every record of this key.", short="-k")] = None
     offset: Annotated[
         int | None,
-        Argument("The record at this offset (needs a partition), and all others with its key.", short="-o"),
+        Argument("The record at this offset (needs a partition), and all other records of its key.", short="-o"),
     ] = None
     tombstones: Annotated[bool, Argument("Every tombstone, and the groups that have not read it.")] = False
 

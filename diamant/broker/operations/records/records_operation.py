@@ -1,7 +1,7 @@
 """Records of a topic as a stream: all committed records (`broker.records`), or the latest of each key (`broker.latest`).
 
-A thread reads the files of one moment, a page at a time, and only when the caller asks for the next page. Writing and
-cleaning continue, and a slow reader delays only itself.
+A thread reads a snapshot of each log's files, one page whenever the caller asks for the next one. Writing and cleaning
+continue, and a slow reader delays only itself.
 
 Bounds: `MAX_AT_ONCE` readers, each with the map of `latest_records.py`, the descriptors of `log_files.LogFiles`, and one
 page.
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
-"""A page ends with the record with which it reaches this size."""
+"""A page ends once it has reached this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """Some records of a partition, by ascending offset."""
+    """A page of records of one partition, by ascending offset."""
 
     partition: int
     records: tuple[Record, ...]
@@ -44,7 +44,7 @@ class RecordPage:
 
 Check: TypeAlias = Callable[[], None]
 Query: TypeAlias = "Callable[[LogAtMoment, LogFiles, Check], Generator[Record]]"
-"""A function that yields the wanted records of a partition's files. It runs in a thread and calls the check now and then."""
+"""A function that yields the wanted records of a partition's files. It runs in a thread and regularly calls the check."""
 
 
 def _all(taken: LogAtMoment, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
@@ -67,7 +67,7 @@ def _latest(
 
 
 class RecordsOperation:
-    """The operation `records` of one broker. Created on first use. Call `records` anywhere, the rest on the loop thread."""
+    """The operation `records` of one broker. Created on first use. Belongs to the loop thread, except for `records`."""
 
     def __init__(self, explaining: ExplainOperation, loop: asyncio.AbstractEventLoop) -> None:
         self._explaining = explaining
@@ -75,19 +75,19 @@ class RecordsOperation:
         self._running = 0
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one operation. Raises BadArgument."""
+        """Return a decoder of a topic's keys and values, to be used for one operation. Raises BadArgument."""
         return self._explaining.values(topic, registry)
 
     def latest_pages(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> AsyncGenerator[RecordPage, None]:
-        """Yield pages of the latest record of each key, as `pages` does."""
+        """Like `pages`, but yield only the latest record of each key."""
         return self.pages(topic, partition, partial(_latest, tombstones=tombstones))
 
     async def pages(
         self, topic: str, partition: int | None = None, query: Query = _all
     ) -> AsyncGenerator[RecordPage, None]:
-        """Yield pages, partition by partition. A caller that stops early closes the generator. Raises OperationError."""
+        """Yield pages, partition by partition. A caller that stops early must close the generator. Raises OperationError."""
         explaining = self._explaining
         logs = explaining.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
@@ -133,7 +133,7 @@ class RecordsOperation:
             await on_loop(self._loop, close())
 
     async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
-        """Return the next page, empty at the end. On return, even if cancelled, the thread no longer uses the files."""
+        """Return the next page, empty at the end. If cancelled, wait until the thread no longer uses the files."""
         reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
         try:
             return await asyncio.shield(reading)

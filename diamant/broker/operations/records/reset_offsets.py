@@ -1,4 +1,4 @@
-"""The reset of the committed offsets of a group without members. `diamant group reset` does the same as a client."""
+"""Resets the committed offsets of a group that has no members. `diamant group reset` does the same through Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ResetOffsets:
     group: str
     topic: str
     offsets: tuple[tuple[int, int | None, int], ...]
-    """Partition, old offset, new offset."""
+    """The partition, the old offset (None if there was none) and the new offset of each row."""
     is_changed: bool
 
     def to_fields(self) -> dict[str, object]:
@@ -51,7 +51,10 @@ async def reset_offsets(
     request: ResetOffsetsRequest,
     _: Progress,
 ) -> ResetOffsets:
-    """Commit a new offset for each partition, or only determine it; return them. Raises BadArgument, NotFound, NotPossible."""
+    """Commit a new offset for each partition, or only determine it (`validate_only`); return the old and the new offsets.
+
+    Raises BadArgument, NotFound, NotPossible.
+    """
     group_id, where = request.group, request.to
     logs = explaining.logs(request.topic, request.partition)
     if GROUP_OFFSETS_TOPIC not in node.topics.by_name:
@@ -93,9 +96,7 @@ def _idle(groups: GroupCoordinator, group_id: str) -> Group:
     if group is None:
         raise NotFound(no_group(group_id))
     if group.has_members:
-        raise NotPossible(
-            f"group {group_id!r} has active members (state {group.state}), expected none: stop them first"
-        )
+        raise NotPossible(f"group {group_id!r} has active members (state {group.state}): stop them first")
     return group
 
 

@@ -1,11 +1,11 @@
-"""Records of a topic, read past damage: newest first over all partitions (`newest_first`), or from an offset on (`from_offset`).
+"""Reads a topic's records, skipping damage: newest first over all partitions (`newest_first`), or from an offset (`from_offset`).
 
-Newest first, each partition is read from its end backwards, in blocks that double from `FIRST_BYTES` to `BLOCK_BYTES`. Each
-block is of the partition whose unread part is the newest. So records come by descending timestamp, as far as timestamps ascend
-within each partition. A thread reads one block at a time, while writing and cleaning continue.
+`newest_first` reads each partition backwards, in blocks that double from `FIRST_BYTES` to `BLOCK_BYTES`. The next block always
+comes from the partition whose unread part is the newest. So records are yielded by descending timestamp, provided that
+timestamps ascend within each partition. A thread reads one block at a time, while writing and cleaning continue.
 
-Bounds: `MAX_AT_ONCE` readers, each with one block (or one larger batch), its decompressed data, and twice as many records as its
-caller wants, each cut to the size that the caller wants.
+Bounds: `MAX_AT_ONCE` readers. Each holds one block (or one larger batch), its decompressed data, and twice as many records as
+its caller wants, with keys and values truncated to the size that the caller wants.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class PlacedRecord(NamedTuple):
-    """A record with its partition, and with key and value cut."""
+    """A record with its partition. Key and value may be truncated; `key_bytes` and `value_bytes` are their full sizes."""
 
     partition: int
     record: Record
     key_bytes: int
     value_bytes: int
     header: BatchHeader
-    """The header of its batch."""
+    """The header of the record's batch."""
 
 
 class PlacedDamage(NamedTuple):
@@ -54,14 +54,14 @@ Found = PlacedRecord | PlacedDamage
 
 
 class FoundPage(NamedTuple):
-    """Some findings, newest first, and the bytes read for them."""
+    """A page of records and damaged ranges, newest first, and the number of bytes read for it."""
 
     found: tuple[Found, ...]
     bytes_read: int
 
 
 class _Rank(NamedTuple):
-    """The order of a finding: the newest sorts first."""
+    """A record or a damaged range with its sort key: the newest sorts first."""
 
     age: int
     partition: int
@@ -86,7 +86,7 @@ class _Tail:
         return self.before <= self.log.log_start_offset or self.log.is_deleted
 
     def next_part(self) -> Callable[[], SegmentPart] | None:
-        """Return a function for a thread that determines the next part; None if the segment is empty."""
+        """Return a function, to be called in a thread, that determines the next part; None if the segment is empty."""
         index = max(0, self.log.floor_segment(self.before - 1))
         segment = self.log.segments[index]
         if not segment.size:
@@ -100,7 +100,7 @@ class _Tail:
         return lambda: place.before(stop, count, before)
 
     def was_read(self, part: SegmentPart, newest_ms: int | None) -> None:
-        """Record that a part was read. `newest_ms`: a timestamp of its first batch."""
+        """Record that a part was read. `newest_ms`: the maximum timestamp of its first batch; None if it has no batch."""
         self._stop = part.start
         self.before = min(self.before, part.first_offset if part.start else part.segment.base_offset)
         if newest_ms is not None:
@@ -126,7 +126,7 @@ class SearchOperation:
     ) -> AsyncGenerator[FoundPage, None]:
         """Yield up to `most` wanted records and the damage between them, newest first. Raises NotFound, TooMany.
 
-        `wanted`: None for all records, including markers. `before`: by partition, the offset below which records are yielded.
+        `wanted`: None for all records, including markers. `before`: an offset by partition; only records below it are yielded.
         """
         logs = self._explaining.logs(topic, partition)
         with self.place():
@@ -160,7 +160,7 @@ class SearchOperation:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Occupy one of the `MAX_AT_ONCE` places for searches. Raises TooMany if all are taken."""
+        """Occupy one of the `MAX_AT_ONCE` slots for searches. Raises TooMany if all are in use."""
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} searches are in progress, try again when one of them is done")
         self._running += 1
@@ -195,7 +195,7 @@ class SearchOperation:
         return await asyncio.to_thread(read)
 
     async def from_offset(self, log: Log, offset: int, *, most: int, cut_bytes: int) -> tuple[list[Found], int]:
-        """Return up to `most` records from an offset on, with the damage between them, and the offset after them."""
+        """Return up to `most` records from an offset on, with the damage between them; also the offset to continue from."""
         found: list[Found] = []
         end_offset = log.log_end_offset
         while most > 0 and offset < end_offset:
