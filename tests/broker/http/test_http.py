@@ -429,7 +429,7 @@ async def test_without_descriptors_connections_wait(broker: Broker, caplog: pyte
     assert (await get(broker, "/health")).status == 200
     serving._sock = real
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "HTTP connections have to wait: Too many open files"
+        "cannot accept HTTP connections for now: Too many open files"
     ]
 
 

@@ -1,1 +1,1 @@
-"""The web page: views made from templates. `live` sends the changes of a view by server-sent events."""
+"""The web page: views made from templates. `live` sends changes to a view as server-sent events."""

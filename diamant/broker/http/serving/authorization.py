@@ -1,4 +1,4 @@
-"""Authorization of HTTP requests by the authorizer of Kafka requests. Without an authorizer, every token allows everything."""
+"""Authorization of HTTP requests by the authorizer that Kafka requests use. Without it, every token allows everything."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class RoutePermission(NamedTuple):
     permissions: tuple[Permission, ...]
     """The required permissions. Permissions on topics are checked for each topic of the request."""
     is_reading: bool = False
-    """True if the request returns records or reveals those of a key, so that it is audited although it changes nothing."""
+    """True if the request returns records or reveals the state of a key. It is audited although it changes nothing."""
 
 
 OPEN = RoutePermission("", ())
 ANYTHING = RoutePermission("this", (permissions.ALTER_CLUSTER,))
-"""The permission of a row that declares none."""
+"""The permission of a route that declares none."""
 STATUS = RoutePermission("status", (permissions.DESCRIBE_CLUSTER,))
 METRICS = RoutePermission("metrics", (permissions.DESCRIBE_CLUSTER,))
 JOB = RoutePermission("job", (permissions.ALTER_CLUSTER,))
@@ -39,7 +39,7 @@ CERTIFICATES = RoutePermission("certificates", (permissions.DESCRIBE_CLUSTER,))
 FAULTS = RoutePermission("faults", (permissions.ALTER_CLUSTER,))
 HISTORY = RoutePermission("history", (permissions.DESCRIBE_CLUSTER,))
 OF_PAGES = (STATUS, METRICS, JOB, RECORDS, EXPLAIN, CONFIGS, SET_CONFIGS, GROUP, CERTIFICATES, FAULTS, HISTORY)
-"""The permissions of rows that belong to no operation."""
+"""The permissions of routes that belong to no operation."""
 
 
 def denial(
@@ -49,7 +49,7 @@ def denial(
     route: RoutePermission,
     named: Mapping[str, Any],
 ) -> str | None:
-    """Return the sentence that denies a request; None if it is allowed. `named`: the fields of path, query and body."""
+    """Return a sentence that denies a request, or None if it is allowed. `named`: the fields of path, query and body."""
     if authorizer is None or caller.may_everything:
         return None
     verb = route.name
@@ -67,9 +67,9 @@ def denial_in_any_case(
     route: RoutePermission,
     names: Mapping[str, str],
 ) -> str | None:
-    """Return the sentence that denies a request with any query and body; None if some query and body may be allowed.
+    """Like `denial`, but for a request of which only the path is known: deny it only if no query and body would be allowed.
 
-    `names`: the names in the path, which is the only part of the request that is needed.
+    `names`: the named steps of the path.
     """
     if authorizer is None or caller.may_everything:
         return None
@@ -90,7 +90,7 @@ def denial_in_any_case(
 
 
 def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: str) -> bool:
-    """True if the caller may DESCRIBE a topic, so that a response may name it. Omitted topics are not logged as denials."""
+    """Return whether the caller may DESCRIBE a topic, so that a response may name it. A refusal is not logged as a denial."""
     if authorizer is None or caller.may_everything:
         return True
     return authorizer.would_allow((caller.principal, host), permissions.DESCRIBE_TOPIC, topic)
@@ -99,7 +99,7 @@ def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: st
 def topics_of(named: Mapping[str, Any]) -> list[str]:
     """Return the topics that a request names, including the entries of a data map.
 
-    A data map's regular expression, between slashes, is no topic's name, so only a permission on all topics covers it.
+    An entry may be a regular expression between slashes. That is not a topic name, so only a permission on all topics covers it.
     """
     topics, people = named.get("topics"), named.get("map")
     one = named.get("topic")

@@ -47,7 +47,7 @@ async def bundle(call: Call) -> web.Response:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Return the security headers of a standalone page, which allow the page's own style, by digest, and nothing else."""
+    """Return the security headers of a standalone page. They allow only the page's own style, identified by its digest."""
     style = text.partition("<style>")[2].partition("</style>")[0]
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = (

@@ -1,4 +1,4 @@
-"""The connections of the HTTP port, bounded in number and time (`http/serving/limits.py`)."""
+"""The connections of the HTTP port, limited in number and duration (`http/serving/limits.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 8190
-"""The longest request line, and the longest header."""
+"""The maximum length of the request line, and of each header."""
 
 
 def _is_not_the_peers_fault(record: logging.LogRecord) -> bool:
@@ -87,7 +87,7 @@ class TimedServer(web.Server):
         self._deadlines[handler] = loop.call_later(self._limits.timeout_s, transport.abort)
 
     def extend(self, request: web.BaseRequest, seconds: float) -> None:
-        """Extend the life of a connection whose request waits."""
+        """Extend the time limit of a request's connection."""
         handler = request.protocol
         deadline = self._deadlines.get(handler)
         if deadline is not None and handler.transport is not None:
@@ -116,7 +116,7 @@ class Serving:
     def __init__(
         self, routes: Routes, sock: socket.socket, limits: ConnectionLimits, tls: ListenerTls | None = None
     ) -> None:
-        """`sock` is listening and non-blocking. Its owner closes it after `close`."""
+        """`sock` must be listening and non-blocking. The caller closes it after `close`."""
         self._tls = tls
         self.server = TimedServer(routes, limits)
         self._limits = limits
@@ -148,7 +148,9 @@ class Serving:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            logger.warning("HTTP connections have to wait: %s", error.strerror or error)  # out of file descriptors
+            logger.warning(
+                "cannot accept HTTP connections for now: %s", error.strerror or error
+            )  # out of file descriptors
             self._loop.remove_reader(self._sock)
             self._retry = self._loop.call_later(self._limits.accept_retry_s, self.start)
             return
@@ -168,7 +170,7 @@ class Serving:
                 await self._loop.connect_accepted_socket(self.server, connection)
             else:
                 await self._loop.connect_accepted_socket(partial(TlsConnection, self._tls, self._secured), connection)
-                self.server.expected -= 1  # counted as a handshake from here on, with the limit of handshakes
+                self.server.expected -= 1  # until the handshake ends, the limit on handshakes applies instead
         except OSError:  # the peer has disconnected
             self.server.expected -= 1
             connection.close()

@@ -2,8 +2,8 @@
 
 /healthz            200 whenever the broker answers; if it does not, restart it
 /healthz?erasure    503 while a superseded or deleted record is still stored after `diamant.erasure.deadline.ms`;
-                    200 with the status `cannot-be-told` and the partitions concerned if this is unknown
-/readyz             200 if the broker accepts clients; 503 while it stops
+                    200 with the status `cannot-be-told` and the affected partitions if this is unknown
+/readyz             200 if the broker accepts clients; 503 while it is stopping
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diamant.broker.operations.calls.parameters import Param
 
 
 async def healthz(call: Call) -> web.Response:
-    """Report that the broker is alive, or the topics past their erasure deadline."""
+    """Report that the broker is alive; with `erasure`, report the topics past their erasure deadline."""
     if not call.query["erasure"]:
         return web.json_response({"status": "ok"})
     found = await take_deadlines(call.services.node, call.services.cleaning)
@@ -48,7 +48,7 @@ ROUTES = (
         "/healthz",
         healthz,
         "Whether the broker is alive; with ?erasure also whether every erasure deadline is met (503: no).",
-        query=(Param("erasure", "boolean", "Check the erasure deadlines, too.", default=False),),
+        query=(Param("erasure", "boolean", "Also check the erasure deadlines.", default=False),),
         permission=OPEN,
     ),
     Route("GET", "/readyz", readyz, "Whether the broker accepts clients (503: no).", permission=OPEN),

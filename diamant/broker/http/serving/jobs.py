@@ -5,12 +5,12 @@ GET  /v1/jobs               the jobs kept, without their results
 GET  /v1/jobs/<id>          one job; ?wait_ms=5000 waits up to 5 s for its end
 DELETE /v1/jobs/<id>        cancel a job that can stop halfway (`Route.can_be_ended`) and has started no erasure or redaction
 
-A job runs whether or not a caller waits, and ends with the broker. The jobs, their results and the waiting callers are bounded
-(`JobLimits`).
+A job runs whether or not a caller waits for it, but ends when the broker stops. `JobLimits` bounds the number of jobs, the number
+of waiting callers, and the total size of the results.
 
-No job shows a key or a value of a record. A result's fields with keys or values (`Route.not_kept`) are returned only to the
-caller of the POST. In the job they are null; they are dropped when the caller stops waiting. The list has no results. A result
-returned to the POST is dropped; other results are kept for a while.
+A job never shows the key or value of a record. The result fields that hold keys or values (`Route.not_kept`) are returned only
+by the POST: in the job they are null, and they are dropped when the caller of the POST stops waiting. The list of jobs has no
+results. A result that the POST has returned is dropped; any other result is kept for a while.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HttpJob:
         self.result, self.result_bytes = None, 0
 
     def leave(self) -> None:
-        """Drop the fields that only the POST may return, because its caller has stopped waiting."""
+        """Drop the fields that only the POST may return. Call this when its caller has stopped waiting."""
         self._is_left = True
         self.result = self._kept
 
@@ -103,7 +103,7 @@ class HttpJob:
 
     @property
     def can_be_ended(self) -> bool:
-        """True if the job may be cancelled. Once it has started an erasure, it may not: the erasure would continue by itself."""
+        """True if the job may be cancelled. It may not once it has started an erasure, which would continue by itself."""
         return self._can_be_ended and self.progress.job_id is None and self.state == RUNNING
 
     @property
@@ -112,7 +112,7 @@ class HttpJob:
         return f"/v1/jobs/{self.id}"
 
     def to_fields(self, *, with_result: bool = True) -> JsonObject:
-        """Return the job for JSON. Times are of the real clock."""
+        """Return the job for JSON. Times are those of the real clock."""
         fields: JsonObject = {
             "id": self.id,
             "href": self.href,
@@ -156,7 +156,9 @@ class Jobs:
         """Return one job. Raises NotFound."""
         found = self._by_id.get(job_id)
         if found is None:
-            raise NotFound(f"there is no such job: the last {self._limits.most} are kept, until the broker stops")
+            raise NotFound(
+                f"there is no such job: only the last {self._limits.most} are kept, and only until the broker stops"
+            )
         return found
 
     def begin(
@@ -177,7 +179,7 @@ class Jobs:
         return job
 
     async def wait(self, job: HttpJob, wait_ms: int) -> None:
-        """Wait at most `wait_ms` for a job to end. Return at once if too many callers are waiting already."""
+        """Wait at most `wait_ms` for a job to end. Return immediately if too many callers are already waiting."""
         if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= self._limits.waiting:
             return
         self._waiters += 1
@@ -244,7 +246,7 @@ class Jobs:
         self._forget(over)
 
     def _trim_results(self, latest: HttpJob) -> None:
-        """Discard whole jobs, since a job without its result is no use; never the job that has just ended."""
+        """Discard the oldest finished jobs, except `latest`, until the remaining results are within the limit."""
         total = sum(job.result_bytes for job in self._by_id.values())
         for job in [*self._by_id.values()]:
             if total <= self._limits.result_bytes:

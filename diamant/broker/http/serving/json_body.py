@@ -25,7 +25,7 @@ _CODES = {kind.status: code for code, kind in reversed(KINDS.items())} | {415: "
 
 
 class JsonError(Exception):
-    """An error that is answered with an HTTP status, the status's code and a sentence."""
+    """An error that becomes a response with an HTTP status, the error code for that status, and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ def check_type(request: web.BaseRequest) -> None:
 
 
 async def read_object(request: web.BaseRequest, *, may_be_empty: bool, most: int) -> JsonObject:
-    """Return the JSON object in a request, of at most `most` bytes. With `may_be_empty`, no body is an empty object."""
+    """Return the JSON object in a body of at most `most` bytes. If `may_be_empty`, an empty body counts as an empty object."""
     if request.content_length is not None and request.content_length > most:
         raise JsonError(413, f"the body has {request.content_length} bytes, expected at most {most}")
     body = bytearray()

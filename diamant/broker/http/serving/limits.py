@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits on connections. Each carries one request and must end within `timeout_s`, from the accept to the last byte, so
-    that silent or slow peers hold no resources. The time is extended by a request's wait for a job, and by the time that the
-    request's body takes at `min_bytes_per_second`.
+    """Limits on connections. A connection carries one request. So that silent or slow peers hold no resources, it is closed
+    `timeout_s` after it was accepted. This time is extended while the request waits for a job, and by the time that the request's
+    body takes at `min_bytes_per_second`.
     """
 
     most: int = 64
@@ -34,7 +34,7 @@ class JobLimits:
     waiting: int = 32
     """The number of requests that may wait for jobs at the same time. Others are answered without waiting."""
     keep_result_s: float = 600.0
-    """The time for which a result is kept if no POST has returned it."""
+    """How long a result is kept if no POST has returned it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Responses of one JSON object per line, sent at the reader's pace.
+"""Responses with one JSON object per line, sent at the reader's pace.
 
-An incomplete response ends before its last chunk. A reader that stays slower than `MIN_BYTES_PER_SECOND` is disconnected.
+An incomplete response lacks the final chunk. A reader that stays slower than `MIN_BYTES_PER_SECOND` is disconnected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diamant.broker.operation_errors import OperationError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""The longest interval at which the life of the connection is extended by the time that making lines takes."""
+"""While lines are being made, the time limit of the connection is extended at least this often."""
 MIN_BYTES_PER_SECOND = 256 * 1024
 
 Lines: TypeAlias = Sequence[Mapping[str, Any]]
@@ -28,9 +28,10 @@ Lines: TypeAlias = Sequence[Mapping[str, Any]]
 async def send_lines(
     request: web.BaseRequest, extend: Callable[[float], None], work: AsyncGenerator[Lines, None]
 ) -> web.StreamResponse:
-    """Send the lines that `work` yields. Its OperationError is raised before the first lines, but later ends the response early.
+    """Send the lines that `work` yields. If it raises OperationError before the first lines, so does this function; if later, the
+    error is logged and the response ends early.
 
-    `extend` extends the life of the connection by a number of seconds.
+    `extend` extends the time limit of the connection by a number of seconds.
     """
     async with aclosing(work):
         lines = await _next(extend, work)
@@ -61,7 +62,7 @@ async def _next(extend: Callable[[float], None], work: AsyncGenerator[Lines, Non
         while True:
             await asyncio.wait({reading}, timeout=LOOK_S)
             now_s = loop.time()
-            # Shorter times count, too: otherwise, many lines that each take less than LOOK_S would use up the reader's time.
+            # Extend by short times as well: otherwise, many lines that each take less than LOOK_S would use up the reader's time.
             extend(now_s - since_s)
             since_s = now_s
             if reading.done():

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the HTTP port, made from its rows: `/v1/openapi.json`."""
+"""The OpenAPI 3.1 document of the HTTP port, made from its routes: `/v1/openapi.json`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _JOB_SCHEMA = {
 
 
 def document(routes: Iterable[Route], *, needs_token: bool) -> JsonObject:
-    """Return the OpenAPI document of these rows."""
+    """Return the OpenAPI document of these routes."""
     paths: dict[str, JsonObject] = {}
     for route in sorted(routes, key=lambda route: (route.path, route.method)):
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, needs_token=needs_token)

@@ -1,6 +1,6 @@
-"""Rows of the HTTP table: path, parameters and function, and the function's argument.
+"""Routes of the HTTP port (path, parameters and function), and the argument of their functions, `Call`.
 
-A module of `route_table.py` has its rows in `ROUTES`:
+An endpoint module declares its routes in `ROUTES`:
 
     ROUTES = (
         Route(
@@ -14,13 +14,13 @@ A module of `route_table.py` has its rows in `ROUTES`:
         ),
     )
 
-and an entry with their paths in `route_table.py`. The module is imported with the first request to one of these paths.
+and has an entry for their paths in `route_table.py`. It is imported with the first request to one of these paths.
 Parameters are validated before the function is called: unknown or missing parameters, wrong types and numbers out of range are
-answered with 400. The OpenAPI document is made from the rows, so it is complete.
+answered with 400. The OpenAPI document is made from the routes, so it is complete.
 
-The function returns the JSON (a mapping, or an object with `to_fields`), or a whole `web.Response`. It raises `OperationError` or
-`JsonError` for the caller's errors. With `is_job`, the function runs as a job: a POST waits for it up to `?wait_ms=`
-(docs/reference/http.md), and the function reports its progress to `call.progress`.
+The function returns a mapping or an object with `to_fields`, which is sent as JSON, or a whole `web.Response`. It raises
+`OperationError` or `JsonError` for the caller's errors. With `is_job`, the function runs as a job: a POST waits for it up to
+`?wait_ms=` (docs/reference/http.md), and the function reports its progress to `call.progress`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class HasFields(Protocol):
-    """A value that can be converted for JSON."""
+    """A value that can be converted to JSON."""
 
     def to_fields(self) -> JsonObject:
         """Return the value for JSON."""
@@ -54,12 +54,12 @@ class HasFields(Protocol):
 
 
 MAX_WORK_S = 300.0
-"""The time of an operation that does not count towards its connection's limit, which is for peers, not for the broker's work."""
+"""Up to this time, an operation does not count towards the time limit of its connection, which is meant for slow peers."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A validated request: the named steps of its path, and its query and body with defaults, all by name."""
+    """A validated request: the named steps of its path, the parameters of its query and the fields of its body, with defaults."""
 
     services: Services
     request: web.BaseRequest
@@ -68,14 +68,14 @@ class Call:
     fields: Mapping[str, Any]
     progress: Progress = field(default_factory=Progress)
     extend: Callable[[float], None] = lambda _seconds: None
-    """Extends the life of the connection by a number of seconds."""
+    """Extends the time limit of the connection by a number of seconds."""
     closing: Event = field(default_factory=Event)
     """Set when the port closes, so that endless responses end."""
     token: TokenCheck | None = None
     denial: Callable[[], str | None] = lambda: None
-    """Returns the sentence that denies the request now; None while it is allowed. For endless responses."""
+    """Returns a sentence if the request is no longer allowed, None while it is. For endless responses."""
     may_know: Callable[[str], bool] = lambda _topic: True
-    """Returns True for a topic that the client may DESCRIBE. For responses about other objects that name topics."""
+    """Returns True for a topic that the client may DESCRIBE. For responses that name topics but are about something else."""
 
 
 Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"
@@ -83,7 +83,7 @@ Handle: TypeAlias = Callable[[Call], Awaitable[Result]]
 
 
 class Route(NamedTuple):
-    """One method at one path. `{name}` in a path matches any single step. GET answers HEAD, too."""
+    """One method at one path. `{name}` in a path matches any single step. A GET route also answers HEAD."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
@@ -103,9 +103,9 @@ class Route(NamedTuple):
     """The description of a successful response, for the OpenAPI document."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_wait_ms: int = 0
-    """The longest wait of the function, by which the life of the connection is extended."""
+    """How long the function may wait. The time limit of the connection is extended by this."""
     refuse: Callable[[int, str], web.StreamResponse] | None = None
-    """Makes the response for refused clients. Only for pages, which are not in the OpenAPI document."""
+    """Makes the response for refused clients. Only for pages, which are left out of the OpenAPI document."""
     operation: OperationRow | None = None
     permission: RoutePermission = ANYTHING
 
@@ -164,16 +164,16 @@ def permission_of(row: Route, fields: Mapping[str, object]) -> RoutePermission:
 
 
 def _is_given(value: object) -> bool:
-    return value is not None and value is not False  # by identity: 0 is an offset, and equals False
+    return value is not None and value is not False  # not `!= False`: the offset 0 equals False, but is given
 
 
 def row_name(row: Route) -> str:
-    """Return the method and path of a row, which are its key in other tables."""
+    """Return the method and path of a route, which identify it."""
     return f"{row.method} {row.path}"
 
 
 def matched(template: str, steps: list[str]) -> dict[str, str] | None:
-    """Return the named steps of a path that matches a template; None without a match. `steps` omits the first, empty step."""
+    """Return the named steps of a path, or None if it does not match the template. `steps` omits the first, empty step."""
     expected = template.split("/")[1:]
     if len(expected) != len(steps):
         return None

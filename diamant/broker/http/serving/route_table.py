@@ -1,4 +1,4 @@
-"""The HTTP rows of operations, of `Routes` itself, and of endpoint modules, which are imported with the first request to them."""
+"""The routes of operations, of `Routes` itself, and of endpoint modules, which are imported with the first request to them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ENDPOINTS = {
     "/topics": "diamant.broker.http.page.views.topics",
     "/v1/certificates": "diamant.broker.http.serving.certificate_files",
 }
-"""Modules with `ROUTES`, by path prefix. The longest prefix of whole steps applies; modules not installed are skipped."""
+"""Endpoint modules by path prefix. The longest prefix of whole steps applies; modules that are not installed are skipped."""
 
 
 class RouteTable:
-    """The rows imported so far."""
+    """The routes imported so far."""
 
     def __init__(self, rows: Sequence[Route]) -> None:
         self._rows = [*rows]
@@ -47,13 +47,13 @@ class RouteTable:
         return {row.path for row in self._rows} | {row.path for row in OPERATIONS.values()} | {*present}
 
     def _module_of(self, path: str) -> str | None:
-        """Return the module for a path; None if there is none."""
+        """Return the endpoint module for a path; None if there is none."""
         steps = path.split("/")
         prefixes = ("/".join(steps[:count]) for count in range(len(steps), 1, -1))
         return next((ENDPOINTS[prefix] for prefix in prefixes if prefix in ENDPOINTS), None)
 
     async def load_all(self) -> list[Route]:
-        """Import all endpoint modules and return all rows."""
+        """Import all endpoint modules and return all routes."""
         for name in ENDPOINTS.values():
             await self._load(name)
         for name in OPERATIONS:
@@ -76,7 +76,7 @@ class RouteTable:
             self._rows.append(route)
 
     async def find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
-        """Return the rows at a path, by method. Literal steps take precedence over named steps."""
+        """Return the routes at a path, by method. Literal steps take precedence over named steps."""
         with as_operation_error():
             for operation in OPERATIONS.values():
                 if matched(operation.path, steps) is not None:

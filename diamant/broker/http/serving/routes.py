@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class Routes:
-    """The rows imported so far, and their responses. GET answers HEAD, too. `http/serving/route.py` explains how to add a row."""
+    """The HTTP port's routes, and the responses to requests. `http/serving/route.py` explains how to add a route."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Routes:
         token: TokenCheck,
         limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`started_s`: the time at which the broker was ready, on the monotonic clock."""
+        """`started_s`: the time at which the broker became ready, on the monotonic clock."""
         self.services = services
         self._started_s = started_s
         self._scrape: asyncio.Task[tuple[bytes, str]] | None = None
@@ -73,7 +73,7 @@ class Routes:
         self.limits = limits
         self.jobs = Jobs(limits.jobs)
         self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
-        """Extends the life of a request's connection, in seconds."""
+        """Extends the time limit of a request's connection by a number of seconds."""
         self.is_for_probes: Callable[[web.BaseRequest], bool] = lambda _request: False
         """Records that a request has arrived. Returns True if its connection is for probes only."""
         self._closing = asyncio.Event()
@@ -144,7 +144,7 @@ class Routes:
         return response
 
     async def close(self) -> None:
-        """Cancel all jobs, and end all endless responses."""
+        """Cancel all jobs, and end responses that would otherwise never end."""
         self._closing.set()
         await self.jobs.close()
 
@@ -176,7 +176,7 @@ class Routes:
         if row.changes_data and (refusal := self._token.refusal(*given)) is not None:
             return await self._refused(row, request, caller or NO_ONE, *refusal)
         if caller is None:
-            caller = NO_ONE  # where no token is needed, a wrong token counts as none
+            caller = NO_ONE  # if no token is needed, a wrong one is ignored
         return await self._handled(row, names, request, caller)
 
     async def _refused(
@@ -223,7 +223,7 @@ class Routes:
             named: Mapping[str, Any] = {**query, **fields, **names}
             sentence = self._denial(row, caller, request, named)
         except (JsonError, BadArgument):
-            # A caller that may not make the request in any form gets the denial, not the error in the request.
+            # A caller whose request would be denied whatever its parameters gets the denial, not the error in the parameters.
             named, sentence = names, self._denial(row, caller, request, names, denial_in_any_case)
             if sentence is None:
                 raise
@@ -297,7 +297,7 @@ class Routes:
         return job.to_fields()
 
     async def _metrics(self, _call: Call) -> web.Response:
-        # All requests that arrive while the text is being made get that text.
+        # Requests that arrive while the metrics are being rendered share the result.
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._make_metrics())
         body, content_type = await asyncio.shield(self._scrape)
@@ -337,7 +337,7 @@ def _metrics_module() -> ModuleType:
 
 
 def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
-    """True if the audit log records the request. `named`: the fields of its path, query and body."""
+    """Return whether the audit log records the request. `named`: the fields of its path, query and body."""
     return row.changes_data or permission_of(row, named).is_reading
 
 
@@ -347,7 +347,7 @@ def _action(row: Route, request: web.BaseRequest, caller: Caller, named: Mapping
 
 
 async def _audited(audit: AuditLog, action: AuditedAction, work: Awaitable[T]) -> T:
-    """Return the result of `work` after its outcome is in the audit log."""
+    """Await `work`, write its outcome to the audit log, and return its result."""
     try:
         result = await work
     except BaseException as error:

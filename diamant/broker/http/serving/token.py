@@ -1,13 +1,13 @@
 """The bearer tokens of HTTP: they identify the caller, and requests that change data may require one.
 
-They are in a file (`diamant.http.token.file`), read at startup, which only its owner should be able to read (mode 0600):
+The tokens are read at startup from a file (`diamant.http.token.file`) that only its owner should be able to read (mode 0600):
 
     a line without a name       one token that allows everything over HTTP
     name:token lines            tokens of principals User:name, subject to the authorizer; a name may have two lines while its
                                 token is being replaced; # starts a comment
 
-A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. With an invalid file, the broker runs but refuses requests that change data,
-since a mistake must not grant access. Bounds: `MAX_FILE_BYTES` of tokens.
+A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. If the file is invalid, the broker runs but refuses requests that change
+data, since a mistake must not grant access. Bound: `MAX_FILE_BYTES` of tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_TOKEN_BYTES = 4096
 MAX_FILE_BYTES = 64 * 1024
 _SCHEME = "bearer"
 COOKIE = "diamant-token"
-"""The cookie with a browser's token."""
+"""The name of the cookie that holds a browser's token."""
 
 WRONG = "the token is not the one in the broker's diamant.http.token.file"
 
@@ -45,7 +45,7 @@ class Caller(NamedTuple):
 
     principal: Principal
     may_everything: bool = False
-    """True for the token without a name."""
+    """True if the caller sent the token without a name, which allows everything."""
     has_token: bool = False
 
 
@@ -57,7 +57,7 @@ class TokenCheck:
     """Identifies callers by their tokens, and checks that a request may change data."""
 
     def __init__(self, *, is_needed: bool, tokens: Sequence[Token] = (), problem: str | None = None) -> None:
-        """`problem`: the reason why a needed token is missing, for the refusal."""
+        """`problem`: why there is no token although one is needed. It is given as the reason for refusing requests."""
         self.is_needed = is_needed
         self._tokens = tokens
         self.problem = problem
@@ -129,7 +129,9 @@ def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         logger.warning(
-            "no token, so HTTP requests that change data are refused: %s: %s (diamant.http.token.file)", path, reason
+            "cannot read the HTTP token, so requests that change data are refused: %s: %s (diamant.http.token.file)",
+            path,
+            reason,
         )
         problem = f"the broker cannot read its token: {reason} (diamant.http.token.file); see its log"
         return TokenCheck(is_needed=True, problem=problem)

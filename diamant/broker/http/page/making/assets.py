@@ -1,6 +1,6 @@
-"""The static files of the page, from the package: styles, scripts, and the libraries of `static/vendored.json`.
+"""The page's static files, which are part of the package: styles, scripts, and the libraries in `static/vendored.json`.
 
-A file's address has a digest of its bytes, so a browser can cache the file forever and requests another address after an upgrade.
+A file's address contains a digest of its content, so a browser can cache the file forever; after an upgrade the address differs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def asset_href(name: str) -> str:
 
 
 async def serve(call: Call) -> web.Response:
-    """Return a file. For another version's digest, return the current file with a header against caching."""
+    """Return a file. If the digest is that of another version, return the current file, with a header that forbids caching."""
     name = call.path["name"]
     data, digest = asset(name)
     kept = "public, max-age=31536000, immutable" if call.path["digest"] == digest else "no-store"

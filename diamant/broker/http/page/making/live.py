@@ -1,7 +1,7 @@
 """Live parts of the page: server-sent events, each with the HTML of one changed part.
 
 Bounds: `MAX_STREAMS`, each with one event in progress. A client that does not read is disconnected after the connection's time
-limit. Expensive parts are made less often, so that a stream uses at most a hundredth of a core.
+limit. Expensive parts are rendered less often, so that a stream uses at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ MAX_STREAMS = 32
 INTERVAL_S = 1.0
 BUSY_INTERVAL_S = 0.25
 COST = 100
-"""The shortest pause before parts are made again, as a multiple of the thread time that they took."""
+"""The minimum pause before parts are rendered again, as a multiple of the thread time that rendering took."""
 PULSE_S = 15.0
 """After this time without an event, a comment is sent to detect disconnected clients."""
 
 LATER_S = 15
-"""The time after which a page that is not live reconnects."""
+"""How many seconds a page that is not live waits before it reconnects."""
 NOTICE = "notice"
-"""The event that tells why a page is not live."""
+"""The event that says why a page is not live."""
 
 Parts = Callable[[], Awaitable[Mapping[str, str]]]
-"""Makes the HTML of each part, by the name of its event."""
+"""Returns the HTML of each part, by the name of its event."""
 
 _open: set[object] = set()
 
@@ -42,7 +42,7 @@ _open: set[object] = set()
 async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda: False) -> web.StreamResponse:
     """Send parts as they change, until the browser disconnects or the broker stops. If that is not possible, send a notice.
 
-    Changes are checked more often while `is_busy` returns True, and at once when it becomes True.
+    The parts are checked for changes more often while `is_busy` returns True, and as soon as it becomes True.
     """
     if len(_open) >= MAX_STREAMS:
         return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is the state at loading time.")
@@ -61,7 +61,7 @@ async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda:
 
 
 def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]], permission: RoutePermission) -> Route:
-    """Return the row of a stream. An error becomes a notice."""
+    """Return the route of a stream. Errors are sent as notices."""
 
     async def answer(call: Call) -> web.StreamResponse:
         try:
@@ -73,7 +73,7 @@ def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 def live_context(name: str, context: Callable[[Call], Mapping[str, object]], permission: RoutePermission) -> Route:
-    """Return the row of a stream of one part, which the template `<name>_live.html.j2` makes from `context`."""
+    """Return the route of a stream with a single part, which the template `<name>_live.html.j2` renders from `context`."""
 
     async def live(call: Call) -> web.StreamResponse:
         async def parts() -> dict[str, str]:
@@ -111,7 +111,7 @@ async def _send(call: Call, parts: Parts, response: web.StreamResponse, is_busy:
         started_s, began_s = time.thread_time(), time.monotonic()
         events = [(name, html) for name, html in (await parts()).items() if sent.get(name) != hash(html)]
         took_s = time.thread_time() - started_s
-        call.extend(time.monotonic() - began_s)  # a client that does not read gets no extension
+        call.extend(time.monotonic() - began_s)  # the client's time to read still counts towards the limit
         for name, html in events:
             sent[name] = hash(html)
             lines = "".join(f"data: {line}\n" for line in html.splitlines() if line.strip())

@@ -104,7 +104,7 @@ def page(
 
 
 def refused(status: int, sentence: str) -> web.Response:
-    """Return the page for clients without a token, with a login form if that would help."""
+    """Return the page for a refused client, with a login form if a token would help."""
     wants_token = status == 401
     title = "Log in" if wants_token else "Not allowed"
     context = {"message": sentence, "wants_token": wants_token}
@@ -117,7 +117,7 @@ def view(
     summary: str,
     permission: RoutePermission,
 ) -> Route:
-    """Return the row of a view. Invalid query parameters count as missing; errors become pages."""
+    """Return the route of a view. Invalid query parameters count as missing; errors are shown as pages."""
     return Route(
         "GET", path, _errors_as_pages(handle), summary, changes_data=permission.is_reading, takes_any_query=True,
         refuse=refused, permission=permission,

@@ -40,7 +40,7 @@ def shown_segments(
     now_ms: int,
     quarantined: Sequence[str] = (),
 ) -> Iterator[ShownSegment]:
-    """Yield the segments in ascending order. `quarantined` is as in `PartitionStatus`."""
+    """Yield the segments in ascending order. For `quarantined`, see `PartitionStatus`."""
     for segment in log.segments:
         one = known.get(segment.base_offset)
         if not segment.size:

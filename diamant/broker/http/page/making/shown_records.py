@@ -27,12 +27,12 @@ class ShownRecord(NamedTuple):
     time: str
     key: str
     key_line: str
-    """The beginning of the key, in one line."""
+    """The beginning of the key, on one line."""
     value: str | None
     value_line: str
     value_more: str
     value_href: str
-    """The address of the whole value, if only a part is shown."""
+    """The address of the whole value; empty if all of it is shown."""
     headers: tuple[tuple[str, str], ...]
     badges: tuple[str, ...]
     batch: str
@@ -72,7 +72,7 @@ def text_of(data: bytes, whole_bytes: int | None = None) -> str:
 
 
 def shown_damage(found: PlacedDamage, log_end_offset: int) -> ShownDamage:
-    """Return the damage in words."""
+    """Return a damaged range of offsets for the list."""
     text, after = found.damage.text, found.damage.next_offset
     return ShownDamage(found.partition, text[0].upper() + text[1:], after if after < log_end_offset else None)
 

@@ -1,4 +1,4 @@
-"""Strips of partitions: the segments side by side, with widths by size, divided by the kinds of their records."""
+"""Strips of partitions: the segments side by side, with widths by size, each divided by the kinds of its records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from diamant.words import number, size
 
 WIDTH = 1000
 LEAST_ALIKE = 4
-"""The least number of similar partitions that share one strip."""
+"""The minimum number of similar partitions that are shown as one strip."""
 TICKS = 4
 """The number of ticks on the axis, at equal distances from the left."""
 
@@ -112,7 +112,7 @@ class Tick(NamedTuple):
 
 
 class JoinedStrips(NamedTuple):
-    """Partitions that are similar enough for one strip to show them all."""
+    """One strip that shows several similar partitions together."""
 
     partitions: str
     partition_count: int
@@ -164,7 +164,7 @@ class Strip:
 
 
 def are_alike(strips: Sequence[Strip]) -> bool:
-    """True for several partitions with equal numbers of segments and similar sizes, none of them busy."""
+    """Return whether one strip can show these partitions: several, none busy, of similar size, with the same number of segments."""
     sizes = [one.bytes for one in strips]
     return (
         len(strips) >= LEAST_ALIKE
@@ -175,7 +175,7 @@ def are_alike(strips: Sequence[Strip]) -> bool:
 
 
 def total_of(strips: Sequence[Strip]) -> JoinedStrips:
-    """Return the one strip of all these partitions."""
+    """Return one strip for all of these partitions."""
     segments = [segment for one in strips for segment in one.segments]
     sizes = [one.bytes for one in strips]
     return JoinedStrips(
@@ -218,7 +218,7 @@ def make_strip(
 ) -> Strip:
     """Return the strip of a log.
 
-    `scale_bytes`: the bytes that the whole width stands for. `written`: the sizes of a round's outputs not yet swapped in.
+    `scale_bytes`: the number of bytes that fill the whole width. `written`: the sizes of a round's outputs not yet swapped in.
     `bytes_before`: the size before a round that has just ended. `counting`: the progress of counting the log's records.
     """
     known = {} if counted is None else counted.by_base_offset

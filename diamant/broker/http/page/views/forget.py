@@ -46,7 +46,7 @@ class KeyPlace(NamedTuple):
     records: int
     holds: str
     goes_ms: int | None
-    """The time by which the last of the records is removed without an erasure; None: never, under present settings."""
+    """The time by which all of the records are removed without an erasure; None if never, with the current settings."""
 
 
 class MatchPlace(NamedTuple):

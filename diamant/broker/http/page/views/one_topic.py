@@ -27,14 +27,14 @@ from diamant.words import size
 MAX_STRIPS = 12
 """The number of partitions on one page."""
 GHOST_S = 20.0
-"""The time for which a strip shows the space freed by a round."""
+"""How long a strip shows the space freed by a round."""
 WAIT_S = 0.5
-"""The time that a view, or an update of its live part, waits for counts. Later counts appear with the next update."""
+"""How long a view, or an update of its live part, waits for counts. Later counts appear with the next update."""
 MAX_NUMBER = (1 << 31) - 1
 
 
 def query_number(call: Call, name: str, default: int = 0) -> int:
-    """Return a number from the query. An invalid or too large number counts as missing."""
+    """Return a number from the query; `default` if it is missing, invalid or too large."""
     text = call.request.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default
 
@@ -74,7 +74,7 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping
     found = []
     for log in logs:
         counted = figures.known(log)
-        # Segments read by the round in progress are counted after its end.
+        # A partition with a round in progress is counted after the round.
         if log.partition not in rounds and not log.is_exchanging and not log.is_deleted:
             counted = await figures.soon(log, until_s - time.monotonic())
         first_dirty = log.log_start_offset
@@ -102,14 +102,14 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping
 
 
 class _Shrinking:
-    """The sizes of partitions before a round freed space, kept for `GHOST_S` after it."""
+    """The sizes that partitions had before a round freed space, kept for `GHOST_S`."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._before: dict[int, tuple[int, float]] = {}
 
     def before(self, logs: Sequence[Log]) -> dict[int, int]:
-        """Return the sizes, by partition. Must be called at each update."""
+        """Return these sizes, by partition. Call this at each update: it compares the current sizes with the last ones."""
         now_s = time.monotonic()
         for log in logs:
             last = self._sizes.get(log.partition, log.size)
@@ -122,11 +122,11 @@ class _Shrinking:
 
 
 class HeldPartitions(NamedTuple):
-    """Partitions that the same gates hold back."""
+    """Partitions that are held back for the same reasons."""
 
     partitions: str
     first: PartitionExplanation
-    """The partition whose next round comes first."""
+    """The explanation of the partition whose next round comes first."""
     others: int
     last_round_ms: int | None
 
@@ -240,7 +240,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Send the strips when they change, at the scale of the opened page, so that they visibly shrink."""
+    """Send the strips when they change, at the scale at which the page was loaded, so that they visibly shrink."""
     least = query_number(call, "scale", 1)
 
     shrinking = _Shrinking()

@@ -15,7 +15,7 @@ from diamant.kernels import WITHOUT_KERNELS
 MAX_ROWS = 20
 MINUTE_MS = 60_000
 RATE_SAMPLES = 30
-"""Samples of a quarter of an hour."""
+"""The number of samples in a quarter of an hour."""
 
 
 def _status(call: Call) -> BrokerStatus:

@@ -1,6 +1,6 @@
-"""People: the register of requests with their due dates and papers, and the preview of a person's removal.
+"""People: the register of requests with their due dates and papers, and a preview of forgetting a person.
 
-Identifiers and maps are sent in bodies only. The map is a file that the browser reads; the broker does not keep it.
+Identifiers and data maps are sent in bodies only. The browser reads the data map from a file; the broker does not keep it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def preview(call: Call) -> web.StreamResponse:
 
 
 def _identifiers(text: str) -> dict[str, list[str]]:
-    """Return the identifiers in lines such as NAME=VALUE. Raises BadArgument."""
+    """Parse identifiers, given as lines of the form NAME=VALUE. Raises BadArgument."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")

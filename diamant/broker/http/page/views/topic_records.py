@@ -1,4 +1,4 @@
-"""The records of a topic, newest first, or of a partition, from an offset or a time on, each with an explanation on demand."""
+"""The records of a topic, newest first, or of one partition, from an offset or a time on. Each can be explained on demand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from diamant.storage.log.time_search import at_or_after
 
 PAGE_RECORDS = 50
 MAX_BEFORE_CHARS = 20_000
-"""The longest position in a page's address. A longer one counts as missing: the page begins at the newest records again."""
+"""The maximum length of a position in a page's address. A longer one is ignored: the page begins at the newest records."""
 
 
 async def _shown(call: Call, found: Iterable[Found]) -> list[ShownRecord | ShownDamage]:
@@ -57,7 +57,7 @@ async def _shown(call: Call, found: Iterable[Found]) -> list[ShownRecord | Shown
 
 
 def _parse_before(text: str) -> dict[int, int]:
-    """Return the offsets in a text such as `0:17,1:4`, by partition. Invalid entries count as missing."""
+    """Parse a position such as `0:17,1:4`: an offset for each partition. Invalid entries are ignored."""
     found = {}
     for one in text.split(",") if len(text) <= MAX_BEFORE_CHARS else ():
         partition, _, offset = one.partition(":")
@@ -67,7 +67,7 @@ def _parse_before(text: str) -> dict[int, int]:
 
 
 def _next_before(before: Mapping[int, int], found: Sequence[Found]) -> str:
-    """Return the position of the next page."""
+    """Return the position of the next page, for `_parse_before`."""
     after = dict(before)
     for one in found:
         offset = one.damage.first_offset if isinstance(one, PlacedDamage) else one.record.offset
@@ -99,7 +99,7 @@ async def show_topic(call: Call) -> web.StreamResponse:
 
 
 def _context(call: Call, partition: int | None) -> dict[str, object]:
-    """Return the part of the context that the views of a topic and of a partition share."""
+    """Return the context common to the views of a topic and of a partition."""
     topic = call.path["topic"]
     return {
         "topic": topic,

@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     name: str
     value: str
     readable: str
-    """The value in larger units; empty if they would not make it clearer."""
+    """The value in larger units; empty if that would not make it clearer."""
     source: str
     is_own: bool
     documentation: str
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Retained:
-    """A log as retention sees it, under other settings."""
+    """The state of a log that retention depends on, with changed settings."""
 
     segments: Sequence[SegmentView]
     config: LogConfig

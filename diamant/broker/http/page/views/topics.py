@@ -1,7 +1,7 @@
 """The list of topics: sorted, filtered, one page at a time.
 
-Its data is in memory. The superseded records of the compacted topics on the page are counted in the background
-(`background_counts.py`); the live part shows each share once it is known.
+The list itself needs no disk reads. The superseded records of the compacted topics on the page are counted in the background
+(`background_counts.py`); the live part shows each topic's share once it is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diamant.words import counted
 
 PAGE_ROWS = 100
 STATUS_S = 15.0
-"""The time for which the live part caches the cleaner's status."""
+"""How long the live part caches the cleaner's status."""
 NO_LIMIT_MS = (1 << 63) - 1
 
 
@@ -40,15 +40,15 @@ class TopicRow(NamedTuple):
     """The log end offsets minus the log start offsets, an upper bound of the number of records."""
     bytes: int
     superseded: float | None
-    """The superseded share of its records at the last count; None if it is not compacted or not all partitions were counted."""
+    """The share of superseded records at the last count; None if the topic is not compacted or has uncounted partitions."""
     counted: str
-    """How many of its partitions have been counted; empty if there is nothing to count."""
+    """A text that says how many partitions have been counted; empty if there is nothing to count."""
     dirty: float | None
-    """The highest dirty ratio of its partitions; None if it is not compacted."""
+    """The highest dirty ratio of the topic's partitions; None if it is not compacted."""
     lag_ms: int | None
-    """An upper bound of the age of its oldest superseded value; None if it has none, or is not compacted."""
+    """An upper bound of the age of the topic's oldest superseded value; None if it has none, or is not compacted."""
     max_lag_ms: int | None
-    """max.compaction.lag.ms; None without a limit."""
+    """max.compaction.lag.ms; None if unlimited."""
     cleaned_ms: int | None
 
 
@@ -136,7 +136,7 @@ def _status(call: Call) -> dict[tuple[str, int], PartitionStatus]:
 
 
 def _page_of(call: Call) -> _Page:
-    """Return the page for the query's `q`, `sort` and `page`. Invalid values count as missing."""
+    """Return the page that the query parameters `q`, `sort` and `page` select. Invalid values count as missing."""
     query = call.request.query
     text, sort = query.get("q", "")[:249], query.get("sort", "name")[:40]
     topics = call.services.node.topics.by_name
