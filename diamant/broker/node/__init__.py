@@ -1,1 +1,1 @@
-"""The basis of a broker: timers, flushes, pending fetches, the cleaner and housekeeping. It knows no API."""
+"""The foundation of a broker: timers, flushes, pending fetches, the cleaner and housekeeping. It does not depend on any API."""

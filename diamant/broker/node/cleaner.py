@@ -1,10 +1,10 @@
-"""The cleaner as a part of the broker: its loading, its settings, and the events that it receives and reports.
+"""The cleaner as a component of the broker: its loading, its settings, and the events that it receives and reports.
 
 Topics report new, deleted and reconfigured logs to the cleaner; the broker reports rolled segments, appends to compacted logs,
-and changes of `log.cleaner.*`. The cleaner reports cleaned logs and deleted segments, for pending fetches, checkpoints and the
+and changes to `log.cleaner.*`. The cleaner reports cleaned logs and deleted segments, for pending fetches, checkpoints and the
 removal of files.
 
-The first compacted log loads the cleaner: a broker without compacted logs starts some 50 ms faster and uses less memory.
+The cleaner is loaded with the first compacted log, so a broker without one starts some 50 ms faster and uses less memory.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""The time until a cleaner is loaded again that the system has refused a file, in real time."""
+"""How long to wait, in real time, before the cleaner is loaded again after the system refused it a file."""
 
 
 class NodeCleaner:
     """The broker's cleaner, loaded on demand."""
 
     def __init__(self, node: Node, holds: TombstoneHolds, watch: ExpiryWatch) -> None:
-        """`holds`: returns which tombstones of a log wait for consumer groups. `watch`: observes removed tombstones."""
+        """`holds` returns which tombstones of a log wait for consumer groups. `watch` observes the removal of tombstones."""
         self._node = node
         self._holds = holds
         self._watch = watch
@@ -68,17 +68,17 @@ class NodeCleaner:
 
     @property
     def is_loaded(self) -> bool:
-        """True if the cleaner runs."""
+        """True if the cleaner is loaded and running."""
         return self._service is not None
 
     async def start(self) -> None:
-        """Load the cleaner if there is a compacted log, or a cleaner checkpoint, which deletions must update."""
+        """Load the cleaner if there is a compacted log, or a cleaner checkpoint that has to be updated when logs are deleted."""
         checkpoint = f"{self._node.directory.path}/{names.CLEANER_CHECKPOINT}"
         is_needed = any(log.config.is_compacted for log in self._node.directory.logs.values())
         if is_needed or self._node.env.exists(checkpoint):
             await self.service()
         if self._node.config.diamant_cleaner_spark_staging and isinstance(self._node.env, RealEnv):
-            # A killed run may have left values there from topics that have since been deleted.
+            # A killed run may have left values in the staging location, even of topics that have since been deleted.
             self._sweeping = asyncio.create_task(self._sweep_staging())
 
     async def service(self) -> CleanerService:
@@ -90,7 +90,7 @@ class NodeCleaner:
         return await asyncio.shield(cast("asyncio.Task[CleanerService]", self._loading))
 
     async def settled(self) -> None:
-        """Wait until nothing is left to clean at the clock's present time. Without a cleaner, return at once."""
+        """Wait until nothing is left to clean at the clock's current time. If no cleaner is loaded, return immediately."""
         if self._loading is not None:
             await asyncio.wait({self._loading})
         if self._service is not None:
@@ -98,11 +98,11 @@ class NodeCleaner:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The next time at which work becomes due by the clock alone; None if unknown."""
+        """The next time at which work becomes due just because time passes; None if unknown."""
         return None if self._service is None else self._service.picker.next_deadline_ms
 
     async def _load(self) -> CleanerService:
-        # In a thread, as it takes some 50 ms.
+        # In a thread, since it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service.service")
         service: CleanerService = make_service(self._node, module.CleanerService, self._holds, self._watch)
         try:
@@ -125,7 +125,7 @@ class NodeCleaner:
             await asyncio.wait({self._sweeping})
 
     async def _sweep_staging(self) -> None:
-        """Remove leftovers of earlier runs from the staging place. Repeat while some are still too young to remove."""
+        """Remove leftovers of earlier runs from the staging location. Repeat while some are still too young to remove."""
         staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.clean.staging")
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.runner.staging_sweep")
         config = self._node.config
@@ -148,12 +148,12 @@ class NodeCleaner:
         return CleanerStatus() if self._service is None else self._service.status()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Apply changes of `log.cleaner.*`."""
+        """Apply changes to `log.cleaner.*`."""
         if self._service is not None:
             self._service.reconfigure(cleaner_settings(config))
 
     def _forget(self, log: Log) -> None:
-        """Discard everything known under a log's name, since the log is new or about to be deleted."""
+        """Discard everything known about the name of a log that is new or about to be deleted."""
         if self._service is not None:
             self._service.forget(log)
         elif not log.is_deleted:
@@ -208,7 +208,7 @@ def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
 def make_service(
     node: Node, service: type[CleanerService], holds: TombstoneHolds, watch: ExpiryWatch
 ) -> CleanerService:
-    """Return the broker's cleaner. Start it once the logs are loaded."""
+    """Return the broker's cleaner, to be started once the logs are loaded."""
 
     def retained(log: Log) -> None:
         node.log_events.changed(log)
@@ -247,7 +247,7 @@ def _offload_from_bytes(config: BrokerConfig) -> float:
 
 
 def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
-    """Return a factory of Spark runners, which takes a fallback runner for failed rounds; None without RealEnv or kernels."""
+    """Return a factory of Spark runners that takes a fallback runner for failed rounds; None without RealEnv or kernels."""
     if not isinstance(node.env, RealEnv) or not ARE_COMPILED:
         return None
     turns: SparkTurns | None = None

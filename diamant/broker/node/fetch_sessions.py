@@ -1,12 +1,12 @@
-"""Fetch sessions (KIP-227): remembered requests, so that consumers send and receive only changes.
+"""Fetch sessions (KIP-227): the broker remembers a client's partitions, so that only changes are sent in either direction.
 
-A session knows which of its partitions to read: partitions that the client's request names, partitions whose log has changed
-since they were last read, and partitions with more data than the last answer could hold. The other partitions cost nothing,
+A session keeps track of which of its partitions have to be read: those that the client's request names, those whose log has
+changed since they were last read, and those with more data than the last answer could hold. The other partitions cost nothing,
 neither when a fetch arrives nor while it waits.
 
 Bounds: `max.incremental.fetch.session.cache.slots` sessions, and MAX_CACHED_PARTITIONS partitions in all of them, at about
-0.5 KB each. When all slots are taken, a new session replaces a session that was silent for EVICTION_S, or one that is older than
-EVICTION_S and smaller than the new one. Otherwise the client gets no session and sends full requests.
+0.5 KB each. If all slots are in use, a new session replaces one that has not been used for EVICTION_S, or one that is older than
+EVICTION_S and smaller than the new one. If there is none, the client gets no session and sends full requests.
 
 Source: FetchSession, FetchSessionCache, FetchManager.
 """
@@ -25,15 +25,15 @@ from diamant.storage.log.log import Log
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
-"""In a request: open a session."""
+"""The epoch of a request that opens a session."""
 FINAL_EPOCH = -1
-"""In a request: use no session, or close the session named."""
+"""The epoch of a request that uses no session, or that closes the session that it names."""
 
 EVICTION_S = 120.0
 """`FetchSession.EVICTION_MS` (`BrokerServer`, MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 MAX_CACHED_PARTITIONS = 200_000
-"""The most partitions in all sessions. Kafka has no such limit."""
+"""The maximum number of partitions in all sessions together. Kafka has no such limit."""
 
 FIRST_WITH_TOPIC_ID = 13
 _MAX_INT = (1 << 31) - 1
@@ -68,7 +68,7 @@ class SessionPartition:
             self.log_start_offset = result.log_start_offset
             is_news = True
         if result.error_code:
-            # No high watermark equals -1, so the next result without an error is sent.
+            # A high watermark is never -1, so the next result without an error counts as changed and is sent.
             self.high_watermark = -1
             is_news = True
         return is_news
@@ -114,7 +114,7 @@ class FetchSession:
             self._due = dict(self.partitions)
 
     def seen_by(self, access_key: object) -> None:
-        """Read all partitions again if the client's permissions differ from those of its last request."""
+        """Mark all partitions to be read if the client's permissions have changed since its last request."""
         if access_key != self._seen_by:
             self._seen_by = access_key
             self._due = dict(self.partitions)
@@ -136,7 +136,7 @@ class FetchSession:
             self.track(partition, None)
 
     def track(self, partition: SessionPartition, log: Log | None) -> None:
-        """Record a partition's present log: None if the partition does not exist, another log if its topic was recreated."""
+        """Record a partition's current log: None if the partition does not exist, a different one if its topic was recreated."""
         before = partition.log
         if log is before:
             return
@@ -179,7 +179,7 @@ class FetchSession:
             self._due[partition.key] = partition
 
     def close(self) -> None:
-        """Answer a waiting fetch, and drop all partitions."""
+        """Answer the pending fetch, if there is one, and drop all partitions."""
         self.watch.close()
         self.partitions.clear()
         self._due.clear()
@@ -190,22 +190,22 @@ class FetchSessions:
     """All fetch sessions of a node, the least recently used first."""
 
     def __init__(self, purgatory: Purgatory, clock: Callable[[], float], max_partitions: int) -> None:
-        """`clock`: returns real time in seconds, for the silence and age of sessions."""
+        """`clock` returns real time in seconds. It measures the age of sessions and the time since their last use."""
         self._purgatory = purgatory
         self._clock = clock
         self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}
         self._random = random.Random()
         self.partition_count = 0
-        """The partitions in all sessions."""
+        """The number of partitions in all sessions."""
         self.eviction_count = 0
-        """The sessions evicted to make room for others."""
+        """The number of sessions evicted to make room for others."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def find(self, session_id: int) -> FetchSession | None:
-        """Return a session, or None, without marking it as used."""
+        """Return a session without marking it as used; None if it does not exist."""
         return self._sessions.get(session_id)
 
     def open(
@@ -217,7 +217,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         isolation_level: int,
     ) -> FetchSession | None:
-        """Return a new session of a broker with these partitions; None if there is no room for it."""
+        """Open a session of a broker with these partitions, and return it; None if there is no room for it."""
         now_s = self._clock()
         size = len(wanted)
         if slots <= 0 or not self._make_room(size, slots, now_s):
@@ -235,7 +235,7 @@ class FetchSessions:
         return session
 
     def continued(self, request: FetchRequest, version: int, broker_id: int) -> FetchSession:
-        """Return the session of an incremental request, with the request's changes applied.
+        """Apply an incremental request to its session, and return the session.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if the
         session began with topic names and continues with topic ids, or vice versa.

@@ -1,8 +1,8 @@
-"""Flushes of logs off the loop, for `flush.messages`, `flush.ms` and rolled segments.
+"""Flushes of logs outside the loop thread, for `flush.messages`, `flush.ms` and rolled segments.
 
 The loop thread makes a flush plan, another thread runs it, then the loop thread moves the recovery point. Plans run one at a
-time, since parallel fsyncs of one disk gain nothing. A failed fsync is final for its log: the page cache may have dropped the
-unwritten data. If a flush fails before its first fsync, or because no file could be opened, the next flush makes up for it.
+time, since parallel fsyncs of one disk gain nothing. A failed fsync is final for its log, since the page cache may have dropped
+the unwritten data. If a flush fails before its first fsync, or because no file could be opened, the next flush makes up for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Flush(NamedTuple):
-    """A flush in progress: `future` is done when the log is on disk below `end_offset`, or has failed."""
+    """A flush in progress. `future` is done when the log is on disk up to `end_offset` (exclusive), or the flush has failed."""
 
     log: Log
     end_offset: int
@@ -29,7 +29,7 @@ class _Flush(NamedTuple):
 
 
 class Flusher:
-    """The logs that wait for a flush. Bound: one entry per log, and one for each log that could not be synced."""
+    """Runs the requested flushes of logs. Bound: one entry for each log, and one more for each whose last flush failed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class Flusher:
         self._running: _Flush | None = None
         self._task: asyncio.Task[None] | None = None
         self.owed: set[Log] = set()
-        """Logs whose appends by a coordinator must be on disk before the present request is answered (`flush.messages`)."""
+        """Logs to which a coordinator has appended, to be flushed before the current request is answered (`flush.messages`)."""
         self._failed: set[Log] = set()
         """Logs whose latest flush has failed."""
 
@@ -54,7 +54,7 @@ class Flusher:
         return future
 
     def _covering(self, log: Log) -> asyncio.Future[None]:
-        """Return the future of a flush of everything now in `log`: of the one in progress if nothing was appended since it began.
+        """Return the future of a flush of everything now in `log`. A flush in progress is used if nothing was appended since.
 
         The future is the caller's own: cancelling it does not affect others.
         """
@@ -71,26 +71,26 @@ class Flusher:
         return self._covering(log) if log.is_flush_wanted else None
 
     def owe(self, log: Log) -> None:
-        """Make the answer to the present request wait for `log`, if `flush.messages` requires it."""
+        """Make the answer to the current request wait for a flush of `log`, if `flush.messages` requires one."""
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self.owed.add(log)
 
     def owe_under_way(self) -> None:
-        """Make the answer to the present request wait for all flushes that `flush.messages` requires, including failed ones.
+        """Call `owe` for all logs that are being flushed, wait for a flush, or could not be flushed.
 
-        For answers that repeat the outcome of an earlier request, whose logs are no longer known.
+        For an answer that repeats the outcome of an earlier request: the logs of that request are no longer known.
         """
         self._failed = {log for log in self._failed if not log.is_deleted}
         for log in (*self._due, *self._failed, *(() if self._running is None else (self._running.log,))):
             self.owe(log)
 
     async def flushed(self, logs: Iterable[Log]) -> None:
-        """Wait until everything now in these logs is on disk, or they have failed."""
+        """Wait until everything now in these logs is on disk, or its flush has failed."""
         for future in [self._covering(log) for log in logs]:
             await future
 
     async def stop(self) -> None:
-        """Wait for the requested flushes, as `settled` does."""
+        """Wait for the requested flushes."""
         await self.settled()
 
     async def settled(self) -> None:
@@ -154,7 +154,7 @@ def has_failed(log: Log) -> bool:
 
 
 def _as_os_error(error: BaseException) -> OSError:
-    """Return the error as an OSError, as `Log.fail` requires; an error of another type becomes its cause."""
+    """Return the error as the OSError that `Log.fail` requires; an error of another type becomes its cause."""
     if isinstance(error, OSError):
         return error
     failure = OSError(f"the flush was not finished: {type(error).__name__}: {error}")
@@ -163,9 +163,9 @@ def _as_os_error(error: BaseException) -> OSError:
 
 
 def after_flush(flusher: Flusher, answer: object) -> Coroutine[Any, Any, Any]:
-    """Return a coordinator's answer once its appends of this turn of the loop are on disk (`flush.messages`).
+    """Return a coordinator's answer once what it has appended in this turn of the loop is on disk (`flush.messages`).
 
-    Awaiting it raises CloseConnection if the flush fails, so that the client does not take its data as safe.
+    Awaiting it raises CloseConnection if the flush fails, so that the client does not believe its data to be safe.
     """
     logs, flusher.owed = flusher.owed, set()
     return _when_synced(flusher, answer, logs)

@@ -1,7 +1,7 @@
-"""Held partitions, whose oldest segment has timestamps in the future: it is kept until `retention.ms` after the latest of them.
+"""Held partitions: a timestamp in the future keeps their oldest segment until `retention.ms` after that timestamp.
 
-As in Kafka, retention by time follows the records' timestamps. Kafka warns of such a segment at each check; here a partition is
-logged when it becomes held, and all held partitions are logged once a day.
+As in Kafka, retention by time follows the records' timestamps. Kafka warns about such a segment at each check; here a partition
+is logged when it becomes held, and all held partitions are logged once a day.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FutureHold:
 
 
 def future_holds(node: Node) -> list[FutureHold]:
-    """Return the held partitions in order of name. To be called on the loop thread; reads no file with timestamps."""
+    """Return the held partitions in order of name. Call this on the loop thread; it reads no file, at most a file's time."""
     now_ms = node.env.clock.now_ms()
     holds = []
     for log in node.directory.logs.values():
@@ -42,7 +42,7 @@ def future_holds(node: Node) -> list[FutureHold]:
 
 
 class FutureWarnings:
-    """The warnings of held partitions in the broker's log. Bound: the names of the held partitions."""
+    """Warns about held partitions in the broker's log. Bound: it keeps the names of the held partitions."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()

@@ -68,7 +68,7 @@ class Housekeeping:
 
     @property
     def has_changes(self) -> bool:
-        """True if there are changes that no checkpoint contains, written or being written."""
+        """True if there are changes that are neither in a checkpoint nor being written to one."""
         return self._changed_since_ms is not None
 
     def on_change(self, log: Log) -> None:
@@ -97,7 +97,7 @@ class Housekeeping:
         return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
 
     def _try_again(self, what: Callable[[], object]) -> None:
-        """Schedule a retry of a failed job by the system clock, since a manual clock may stand still or jump."""
+        """Schedule a retry of a failed job in real time, since a manual clock may stand still or jump."""
 
         def retry() -> None:
             what()
@@ -115,7 +115,7 @@ class Housekeeping:
         for count, (partition, log) in enumerate(list(logs.items()), start=1):
             try:
                 self._retain_log(log, now_ms)
-            except Exception as error:  # the other logs continue after any error
+            except Exception as error:  # whatever the error, continue with the other logs
                 self._troubles.log(partition, "retention failed", error, level=logging.ERROR)
             else:
                 self._troubles.is_over(partition, "retention failed")

@@ -3,10 +3,10 @@
 Until an index is rebuilt, each read that needs it reads batch headers from further back, in the worst case from the segment's
 beginning. Only closed segments are repaired, one at a time, from their `.log` files in a thread. No file is changed, so a
 concurrent swap or removal of the segment is harmless, and the next start finds the damaged file again. If the `.log` file
-is damaged, too, the index stays as it is, since its good entries lead to the records after the damage.
+is damaged as well, the index stays as it is, since its good entries lead to the records after the damage.
 
-Bounds: `most` segments, with 8 bytes for each index entry (2 MiB for 1 GiB at the default interval, `segment.index.bytes` at
-most); reads of further segments stay slow.
+Bounds: `most` segments; reads of further segments stay slow. An index takes 8 bytes per entry: 2 MiB for 1 GiB at the default
+interval, and at most `segment.index.bytes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class IndexRepair:
-    """The queue of damaged indexes and their rebuilding. Belongs to the loop thread."""
+    """Rebuilds damaged indexes from a queue. Belongs to the loop thread."""
 
     def __init__(
         self, rebuild: Callable[..., tuple[array[int], array[int]]] = offset_entries, *, most: int = 16

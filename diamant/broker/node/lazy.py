@@ -1,4 +1,4 @@
-"""A part created on first use, since most brokers never need it."""
+"""Components that are created on first use, since most brokers never need them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """A part created on first use: `part()` returns it, from any thread. `part.made` is None until it is created."""
+    """A component created on first use: `lazy()` returns it, on any thread. `lazy.made` is None until it is created."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -27,12 +27,12 @@ class Lazy(Generic[T]):
         return self.made
 
     async def loaded(self) -> T:
-        """Return the part. A thread creates it, since a large part's imports would block the loop for 0.1 s or more."""
+        """Return the component. It is created in a thread, since its imports might block the loop for 0.1 s or more."""
         return await asyncio.to_thread(self) if self.made is None else self.made
 
 
 class lazily(Generic[T]):
-    """A decorator of a method that creates a part. The attribute becomes the part's `Lazy`, as in `services.explain()`."""
+    """A decorator for a method that creates a component. The attribute becomes a `Lazy`, called as in `services.explain()`."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make

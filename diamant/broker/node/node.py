@@ -1,6 +1,6 @@
-"""The node: the assembled parts that a broker runs on. It knows no API, no coordinator and no HTTP.
+"""The node: the components that a broker runs on. It does not depend on any API, coordinator or HTTP.
 
-`LogEvents` passes on each change of a log: appends, truncations, cleanings, and any other change that a fetch may wait for.
+`LogEvents` reports each change of a log: appends, truncations, cleanings, and any other change that a fetch may wait for.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ BATCH_CHECKERS = 2
 
 
 class Node:
-    """The basis of a broker. Belongs to the thread of the event loop that creates it."""
+    """The foundation of a broker. Belongs to the thread of the event loop that creates it."""
 
     def __init__(
         self, config: BrokerConfig, env: Env, directory: LogDirectory, metadata: MetadataLog, addresses: Addresses
     ) -> None:
-        """`config`: as given at the start. `self.config` adds the dynamic configurations of the metadata log.
+        """`config`: the static configuration. `self.config` also has the dynamic configurations in the metadata log.
 
-        The directory and the metadata log are passed open; `close` closes them.
+        The directory and the metadata log must be open; `close` closes them.
         """
         self.loop = asyncio.get_running_loop()
         self._static_config = config
@@ -67,11 +67,11 @@ class Node:
         self.config = self._dynamic_config()
         self.is_stopping = False
         self.authorizer, self.acls = _open_authorizer(self.config, metadata)
-        """None without `authorizer.class.name`; every client may then do everything."""
+        """Both are None if `authorizer.class.name` is not set; every client may then do everything."""
         self.tls: TlsListeners | None = None
-        """None without a TLS listener."""
+        """None if there is no TLS listener."""
         self.started_s: float | None = None
-        """The time at which the node was ready, on the monotonic clock."""
+        """The time at which the node became ready, on the monotonic clock."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         self.scheduler = Scheduler(env.clock)
         self.purgatory = Purgatory(self.loop)
@@ -109,7 +109,7 @@ class Node:
         return self.config.node_id if self.topics.brokers is None else connection.broker_id
 
     def config_of(self, broker_id: int) -> BrokerConfig:
-        """Return the configuration of one of the brokers."""
+        """Return the configuration of one of the brokers of this process."""
         if self.topics.brokers is None:
             return self.config
         configs = self.metadata.image.configs
@@ -123,9 +123,9 @@ class Node:
         return self.config.node_id if brokers is None else brokers.controller_id
 
     def brokers_for(self, connection: ConnectionInfo, *, has_fenced: bool = False) -> list[BrokerAddress]:
-        """Return the brokers that are up, or all with `has_fenced`, at their addresses of the connection's listener.
+        """Return the brokers that are up (with `has_fenced`, all), with their addresses on the connection's listener.
 
-        The connection's own broker comes first, since only this broker describes its configurations.
+        The broker of this connection comes first, since only it can describe its configurations.
         """
         brokers = self.topics.brokers
         host = connection.advertised_host
@@ -169,7 +169,7 @@ class Node:
         self.topics.adopt_loaded()
 
     async def stop(self) -> None:
-        """End all background work. Stop the scheduler first."""
+        """End all background work. Call this after the scheduler has been stopped."""
         await self.flusher.stop()
         await self.index_repair.stop()
         self.batch_checkers.shutdown(wait=False)
@@ -208,7 +208,7 @@ class Node:
             listener(self.config)
 
     def config_with(self, resource_name: str, texts: Mapping[str, str]) -> BrokerConfig:
-        """Return the configuration as if a client had set these texts for this broker, or for all brokers ("")."""
+        """Return the configuration as if a client had set these values for this broker, or for all brokers ("")."""
         configs, static = self.metadata.image.configs, self._static_config
         if resource_name:
             return static.with_dynamic(configs.get((BROKER_RESOURCE, ""), {}), texts)
@@ -256,13 +256,16 @@ def _open_authorizer(config: BrokerConfig, metadata: MetadataLog) -> tuple[Autho
 
 
 def open_clock(env: Env, config: BrokerConfig) -> None:
-    """Open a manual clock at its last time in this directory. With the system clock, warn if a manual one was used. Blocking."""
+    """Open a manual clock at the last time stored in the directory; for the system clock, warn if a manual one was used before.
+
+    Blocks the calling thread.
+    """
     directory = config.data_dir
     if config.clock == SYSTEM_CLOCK:
         if env.exists(f"{directory}/{names.MANUAL_CLOCK}"):
             logger.warning(
-                "%s was used with a manual clock, whose time may differ from the system's, so records may lie in the future. "
-                "Use --clock manual to continue with it",
+                "%s was used with a manual clock, whose time may differ from the system's, so records may have timestamps in the "
+                "future. Use --clock manual to continue with that clock",
                 directory,
             )
         return
@@ -301,7 +304,7 @@ Listener = Callable[[Log], object]
 
 
 class LogEvents:
-    """The listeners for changes of logs, called in order of subscription on the loop thread. Each Produce calls them all."""
+    """The listeners for changes of logs. They are called on the loop thread in order of subscription, at every Produce."""
 
     def __init__(self) -> None:
         self._on_change: tuple[Listener, ...] = ()

@@ -36,8 +36,8 @@ class ProducerIds:
     def give(
         self, use: Callable[[int], _Result], without: Callable[[], _Result]
     ) -> _Result | Coroutine[Any, Any, _Result]:
-        """Return `use(producer_id)` for a new id. If a block must be recorded first, return a coroutine that does so; its result
-        is `use(producer_id)`, called in its last turn of the loop, or `without()` if the block cannot be recorded.
+        """Return `use(producer_id)` for a new id. If a new block must be recorded first, return a coroutine that does so. Its
+        result is `use(producer_id)`, called when the coroutine ends, or `without()` if the block cannot be recorded.
         """
         producer_id = self.take()
         return self._give_slowly(use, without) if producer_id is None else use(producer_id)
@@ -51,7 +51,7 @@ class ProducerIds:
         return use(producer_id)
 
     def take(self) -> int | None:
-        """Return the next id. None if the block is used up; the caller then awaits `take_slowly()`."""
+        """Return the next id; None if the block is used up, in which case the caller has to await `take_slowly()`."""
         if self._next >= self._end:
             return None
         producer_id = self._next

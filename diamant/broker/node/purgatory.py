@@ -7,7 +7,7 @@ several appends within one turn cost one check. A producer without consumers cos
 A waiter waits on a `Watch` of logs. The watch of a fetch session outlives the session's fetches and remembers the changes between
 them, so that the next wait costs nothing per log.
 
-Deadlines are rounded up, by at most a 25th of the wait and at most 20 ms. So many idle consumers share timers and turns of the
+Deadlines are rounded up, by at most a 25th of the wait and at most 20 ms. Idle consumers therefore share timers and turns of the
 loop, and clients answered in one turn send their next requests together.
 
 A log notifies a session only once until the session has read it. So appends cost nothing for a session whose client has left or
@@ -29,7 +29,7 @@ from diamant.storage.log.log import Log
 
 
 class DelayedOperation(Protocol):
-    """A pending fetch, as the purgatory sees it."""
+    """The part of a pending fetch that the purgatory uses."""
 
     def refresh(self, logs: Iterable[Log]) -> bool:
         """Read the partitions of these logs again; return whether the fetch is complete."""
@@ -59,7 +59,7 @@ class Watch:
         self.waiter: DelayedOperation | None = None
         self._answer: PendingAnswer | None = None
         self.deadline_s: float | None = None
-        """The deadline of the present wait in the loop's time; None if there is no wait."""
+        """The deadline of the current wait in the loop's time; None if there is no wait."""
 
     def add(self, log: Log) -> None:
         """Watch one more log."""
@@ -73,7 +73,7 @@ class Watch:
         self._purgatory.remove_log(self, log)
 
     def take_dirty(self) -> set[Log]:
-        """Return the logs that changed since the last call; their next change counts again."""
+        """Return the logs that changed since the last call, and watch for their next change."""
         dirty = self.dirty
         if dirty:
             self.dirty = set()
@@ -82,7 +82,7 @@ class Watch:
         return dirty
 
     def wait(self, waiter: DelayedOperation, max_wait_ms: int) -> Answer:
-        """Return the answer of `waiter`, given once a change completes it or after `max_wait_ms`. One waiter at a time."""
+        """Return an answer that `waiter` gives once a change completes it, or after `max_wait_ms`. One waiter at a time."""
         assert self.waiter is None
         if self._purgatory.is_closed:
             return waiter.encode()
@@ -105,7 +105,7 @@ class Watch:
             answer.give(body)
 
     def refresh(self) -> None:
-        """Let the waiter read the changed logs. Without a waiter, the changes are remembered."""
+        """Let the waiter read the changed logs. If there is none, keep the changes for the next wait."""
         waiter, answer = self.waiter, self._answer
         if waiter is None or answer is None:
             return
@@ -140,7 +140,7 @@ class Purgatory:
         self._by_log: dict[Log, set[Watch]] = {}
         self._dirty: set[Watch] = set()
         self._expiring: dict[float, tuple[set[Watch], asyncio.TimerHandle]] = {}
-        """The watches with a waiter, and their timer, by deadline in the loop's time."""
+        """By deadline, in the loop's time: the watches with a waiter, and the timer that they share."""
         self.is_closed = False
 
     def __len__(self) -> int:
@@ -148,14 +148,14 @@ class Purgatory:
         return sum(len(watches) for watches, _ in self._expiring.values())
 
     def wait(self, waiter: DelayedOperation, logs: Iterable[Log], max_wait_ms: int) -> Answer:
-        """Return the answer of `waiter` as `Watch.wait` does, with a watch of these logs for this wait."""
+        """Like `Watch.wait`, with a watch of these logs that lasts only for this wait."""
         watch = Watch(self, is_for_once=True)
         for log in logs:
             watch.add(log)
         return watch.wait(waiter, max_wait_ms)
 
     def watch(self) -> Watch:
-        """Return a lasting watch without logs. The caller closes it."""
+        """Return a watch without logs. It lasts until the caller closes it."""
         return Watch(self, is_for_once=False)
 
     def add_log(self, watch: Watch, log: Log) -> None:
@@ -186,7 +186,7 @@ class Purgatory:
         return log in self._by_log
 
     def close(self) -> None:
-        """Complete every waiter. Later waiters are completed at once."""
+        """Complete every waiter. Later waiters are completed immediately."""
         self.is_closed = True
         for watches, _ in list(self._expiring.values()):
             for watch in list(watches):
@@ -207,7 +207,7 @@ class Purgatory:
         watches, timer = self._expiring[deadline_s]
         watches.remove(watch)
         if not watches:
-            # A client chooses the deadline, and may disconnect at once, so its timer must not stay.
+            # A client may choose a distant deadline and disconnect immediately, so the timer must not outlive the wait.
             timer.cancel()
             del self._expiring[deadline_s]
 

@@ -1,7 +1,7 @@
 """One timer for all jobs that follow the clock: retention, checkpoints, removals, expiry.
 
-A job returns its next due time, in milliseconds of the `Env` clock, or None. Jobs run one after the other. Nothing runs while no
-job is due. When a user moves the clock (`broker_state.broker_clock` decides at which deadlines it stops), due jobs run at once.
+A job returns its next due time, in milliseconds of the `Env` clock, or None. Jobs run one at a time. Nothing runs while no job
+is due. When a user moves the clock (`broker_state.broker_clock` decides at which deadlines it stops), due jobs run immediately.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from diamant.storage.env.clocks import Clock, SettableClock, is_frozen
 logger = logging.getLogger(__name__)
 
 MAX_SLEEP_S = 24 * 3600.0
-"""The longest sleep before due times are checked again, so that a time far in the future fits every timer."""
+"""The longest sleep before due times are checked again. A due time may be too far in the future for a timer."""
 
 FAILED_JOB_DELAY_S = 1.0
-"""The pause after a failed job, unless `poke` ends it: most failed jobs stay due."""
+"""The pause after a failed job, since most failed jobs stay due. `poke` ends it early."""
 
 
 class ScheduledTask(NamedTuple):
-    """A job. `due_ms()` returns the time of its next run (None: no run is due); `run` runs it and must move this time.
+    """A job. `due_ms()` returns the time of its next run, or None; `run()` runs the job and must change that time.
 
-    `look_now` makes a job with an interval due at once. It is None for a job that is due exactly when it has work.
+    `look_now()` makes a job that runs at intervals due immediately. It is None for a job that is due only when it has work.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._settling: list[asyncio.Future[list[str]]] = []
         self._told: dict[str, str] = {}
-        """The jobs whose last run failed, with the logged text."""
+        """The logged error of each job whose last run failed."""
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -99,7 +99,7 @@ class Scheduler:
             future.cancel()
 
     async def settled(self) -> list[str]:
-        """Run every job regardless of its interval, and wait until no job is due at the clock's present time.
+        """Run every job regardless of its interval, and wait until no job is due at the clock's current time.
 
         Returns the names of failed jobs, without waiting for their retries. `stop` cancels the wait.
         """
@@ -115,12 +115,12 @@ class Scheduler:
 
     @property
     def is_due(self) -> bool:
-        """True if a job is due at the clock's present time."""
+        """True if a job is due at the clock's current time."""
         now_ms = self._clock.now_ms()
         return any(_is_due(job, now_ms) for job in self.jobs)
 
     def poke(self) -> None:
-        """Check the due times again."""
+        """Make the scheduler check the due times again."""
         self._wake.set()
 
     def _clock_moved(self) -> None:
@@ -161,7 +161,7 @@ class Scheduler:
 
     def _until_next_s(self) -> float:
         if is_frozen(self._clock):
-            return MAX_SLEEP_S  # moving the clock wakes us; otherwise a job due in 1 ms would keep us busy
+            return MAX_SLEEP_S  # moving the clock wakes us; a short sleep would be repeated for a job due in 1 ms
         now_ms = self._clock.now_ms()
         times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
         return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)

@@ -1,11 +1,12 @@
-"""Checks for superseded records in logs whose dirty part is old, and their results.
+"""Checks whether logs with old dirty records hold superseded records, and keeps the results.
 
-Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. A result holds until
-a round has cleaned the log. Records appended after a check reach this age at the earliest when the check is as old, so a log
-without superseded records is checked again only then. Other logs are checked again after `PAUSE_MS` of the broker's clock.
+A log is not read until its oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. A result is dropped
+when a round has cleaned the log. If a check found no superseded record, the log is checked again only if records were appended
+since, and only once the check itself has reached that age, since the appended records cannot be older. If a check found one, or
+was inconclusive, the log is checked again after `PAUSE_MS` of the broker's clock.
 
-Bounds: a check reads at most `MAX_BYTES` of a log. A call that has read as many bytes of all logs begins no further check; the
-remaining logs stay unknown until the next call.
+Bounds: a check reads at most `MAX_BYTES` of a log. Once the checks of one call have read `MAX_BYTES` in total, the call starts no
+more; the remaining logs are uncertain until the next call.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class CheckResult:
     """The result of checking one log."""
 
     oldest_ms: int | None
-    """The time since which the log has held a superseded record, or an earlier bound; None if it holds none."""
+    """The time since which the log has held a superseded record, or an earlier time; None if it holds none."""
     is_certain: bool
-    """False if the log may hold no superseded record."""
+    """False if it is unknown whether the log holds a superseded record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class SupersededChecks:
     ) -> dict[Log, CheckResult]:
         """Return for each log whether it holds superseded records.
 
-        `logs`: the first dirty offset of each log, and the time of its oldest dirty record. `patience_ms`: until a check is this
-        old, records appended after it count as superseded without another check. Results of other logs are dropped.
+        `logs`: the first dirty offset of each log, and the time of its oldest dirty record; results of other logs are dropped.
+        `patience_ms`: until a check that found nothing is this old, records appended since count as superseded unchecked.
         """
         async with self._turn:
             self._seen = {log: seen for log, seen in self._seen.items() if log in logs}
@@ -111,10 +112,10 @@ class SupersededChecks:
             report = await asyncio.to_thread(look, log.env, plan)
         except BoundExceeded:
             result, read = CheckResult(oldest_ms, False), self._max_bytes
-        except OSError:  # A round or retention has replaced a segment in the meantime.
+        except OSError:  # A round or retention has replaced a segment since.
             result, read = CheckResult(oldest_ms, False), 0
         except CorruptLog:
-            # A damaged segment may supersede records, and there is no proof that these were removed.
+            # Records in the damaged segment may supersede others, and nothing proves that those were removed.
             result, read = CheckResult(oldest_ms, True), 0
         else:
             found_ms = report.oldest_ms

@@ -1,6 +1,6 @@
 """Traffic per topic, as plain counters incremented by the handlers (Kafka's BrokerTopicMetrics).
 
-Counts begin at 0 with the broker and only grow. The counts of a deleted topic are added to the sums over all topics.
+Counts begin at 0 when the broker starts, and only grow. When a topic is deleted, the sums over all topics keep its counts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TopicCounts:
     def __init__(self) -> None:
         self.messages_in = 0
         self.bytes_in = 0
-        """The bytes of appended batches."""
+        """The number of bytes in appended batches."""
         self.bytes_out = 0
-        """The bytes of batches sent to consumers."""
+        """The number of bytes in batches sent to consumers."""
 
     def add(self, other: TopicCounts) -> None:
         self.messages_in += other.messages_in
@@ -39,7 +39,7 @@ class BrokerTopicMetrics:
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
         self.no_key_compacted_topic_records = 0
-        """The records without a key that producers sent to compacted topics; all were refused."""
+        """The number of records without a key that producers sent to compacted topics; all were refused."""
         self.errors: Counter[tuple[int, int]] = Counter()
         """The number of partitions that Produce and Fetch answered with an error, by (API key, error code)."""
         self._exists = exists
@@ -48,7 +48,7 @@ class BrokerTopicMetrics:
         self._prune_at = _FIRST_PRUNING
 
     def topic(self, name: str) -> TopicCounts:
-        """Return the counts of a topic. Increment them at once: they may be replaced when other topics appear."""
+        """Return the counts of a topic, to be incremented immediately: they may be replaced when other topics appear."""
         counts = self._by_topic.get(name)
         if counts is None:
             if len(self._by_topic) >= self._prune_at:
@@ -58,7 +58,7 @@ class BrokerTopicMetrics:
         return counts
 
     def refused(self, record_errors: Iterable[tuple[int, str | None]]) -> None:
-        """Count the reasons for refusing a Produce. `record_errors`: index and message of each invalid record."""
+        """Count the records without a key in a refused Produce. `record_errors`: index and message of each invalid record."""
         self.no_key_compacted_topic_records += sum(message == NO_KEY for _, message in record_errors)
 
     def count_error(self, api_key: int, code: int) -> None:

@@ -1,4 +1,4 @@
-"""Values with a schema, which a broker decodes with schemas from its own topic `_schemas`, a directory, or a registry."""
+"""Decoding of values that have a schema. A broker takes schemas from its own topic `_schemas`, a directory, or a registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def topic_values(node: Node, topic: str, registry: str | None = None) -> Values:
-    """Return the decoder of a topic's keys and values for one operation. It reads schemas when a schema is first needed.
+    """Return a decoder of a topic's keys and values, to be used for one operation. It reads schemas when first needed.
 
     `registry`: the URL of a registry to use in place of the configured one, without the configured login. Raises BadArgument.
     """

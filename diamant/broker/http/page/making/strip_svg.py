@@ -164,7 +164,7 @@ class Strip:
 
 
 def are_alike(strips: Sequence[Strip]) -> bool:
-    """Return whether one strip can show these partitions: several, none busy, of similar size, with the same number of segments."""
+    """Return whether one strip can show these partitions: enough, none busy, with as many segments each, and of similar size."""
     sizes = [one.bytes for one in strips]
     return (
         len(strips) >= LEAST_ALIKE
