@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""How long to wait, in real time, before the cleaner is loaded again after the system refused it a file."""
+"""How long to wait, in real time, before loading the cleaner again after the system refused to open a file for it."""
 
 
 class NodeCleaner:

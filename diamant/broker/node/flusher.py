@@ -54,7 +54,7 @@ class Flusher:
         return future
 
     def _covering(self, log: Log) -> asyncio.Future[None]:
-        """Return the future of a flush of everything now in `log`. A flush in progress is used if nothing was appended since.
+        """Return a future for a flush of everything now in `log`: the flush in progress if nothing was appended since it began.
 
         The future is the caller's own: cancelling it does not affect others.
         """

@@ -32,7 +32,7 @@ class FutureHold:
 
 
 def future_holds(node: Node) -> list[FutureHold]:
-    """Return the held partitions in order of name. Call this on the loop thread; it reads no file, at most a file's time."""
+    """Return the held partitions, sorted by name. Call this on the loop thread; it may look up modification times of files."""
     now_ms = node.env.clock.now_ms()
     holds = []
     for log in node.directory.logs.values():
@@ -42,7 +42,7 @@ def future_holds(node: Node) -> list[FutureHold]:
 
 
 class FutureWarnings:
-    """Warns about held partitions in the broker's log. Bound: it keeps the names of the held partitions."""
+    """Warns about held partitions in the broker's log. Memory: the names of the held partitions."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()

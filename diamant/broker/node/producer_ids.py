@@ -37,7 +37,8 @@ class ProducerIds:
         self, use: Callable[[int], _Result], without: Callable[[], _Result]
     ) -> _Result | Coroutine[Any, Any, _Result]:
         """Return `use(producer_id)` for a new id. If a new block must be recorded first, return a coroutine that does so. Its
-        result is `use(producer_id)`, called when the coroutine ends, or `without()` if the block cannot be recorded.
+        result is `use(producer_id)`, called in the turn of the loop in which the coroutine ends, or `without()` if the block
+        cannot be recorded.
         """
         producer_id = self.take()
         return self._give_slowly(use, without) if producer_id is None else use(producer_id)
@@ -51,7 +52,7 @@ class ProducerIds:
         return use(producer_id)
 
     def take(self) -> int | None:
-        """Return the next id; None if the block is used up, in which case the caller has to await `take_slowly()`."""
+        """Return the next id, or None if the block is used up and the caller must await `take_slowly()` instead."""
         if self._next >= self._end:
             return None
         producer_id = self._next

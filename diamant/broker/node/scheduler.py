@@ -161,7 +161,7 @@ class Scheduler:
 
     def _until_next_s(self) -> float:
         if is_frozen(self._clock):
-            return MAX_SLEEP_S  # moving the clock wakes us; a short sleep would be repeated for a job due in 1 ms
+            return MAX_SLEEP_S  # moving the clock wakes us; sleeping until a job due in 1 ms would be busy waiting
         now_ms = self._clock.now_ms()
         times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
         return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)

@@ -61,7 +61,7 @@ class SupersededChecks:
         """Return for each log whether it holds superseded records.
 
         `logs`: the first dirty offset of each log, and the time of its oldest dirty record; results of other logs are dropped.
-        `patience_ms`: until a check that found nothing is this old, records appended since count as superseded unchecked.
+        `patience_ms`: until a check that found nothing is this old, records appended since are assumed to be superseded.
         """
         async with self._turn:
             self._seen = {log: seen for log, seen in self._seen.items() if log in logs}

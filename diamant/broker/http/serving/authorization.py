@@ -20,7 +20,7 @@ class RoutePermission(NamedTuple):
     permissions: tuple[Permission, ...]
     """The required permissions. Permissions on topics are checked for each topic of the request."""
     is_reading: bool = False
-    """True if the request returns records or reveals the state of a key. It is audited although it changes nothing."""
+    """True if the request returns records or reveals the state of a key. Then it is audited although it changes nothing."""
 
 
 OPEN = RoutePermission("", ())

@@ -54,7 +54,7 @@ class HasFields(Protocol):
 
 
 MAX_WORK_S = 300.0
-"""Up to this time, an operation does not count towards the time limit of its connection, which is meant for slow peers."""
+"""An operation up to this long does not count towards the time limit of its connection, which is meant for slow peers."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Call:
     """Set when the port closes, so that endless responses end."""
     token: TokenCheck | None = None
     denial: Callable[[], str | None] = lambda: None
-    """Returns a sentence if the request is no longer allowed, None while it is. For endless responses."""
+    """Returns a sentence that denies the request if it is no longer allowed, otherwise None. For endless responses."""
     may_know: Callable[[str], bool] = lambda _topic: True
     """Returns True for a topic that the client may DESCRIBE. For responses that name topics but are about something else."""
 

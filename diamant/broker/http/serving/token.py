@@ -84,7 +84,7 @@ class TokenCheck:
         return Caller(found.principal or ANONYMOUS, may_everything=found.principal is None, has_token=True)
 
     def refusal(self, authorization: str | None, cookie: str | None = None) -> tuple[int, str] | None:
-        """Return the status and text that refuse a request that changes data; None if the request has or needs no token."""
+        """Return the status and text that refuse a request that changes data; None if it has a valid token or needs none."""
         if not self.is_needed:
             return None
         if not self._tokens:

@@ -10,7 +10,7 @@ expiry of producers, transactional ids and offsets, file.delete.delay.ms. Moving
 intervals, without waiting for the interval. Member sessions, rebalances, pending fetches and connections use real time;
 `sessions` advances the timers of groups as well.
 
-A move does not jump over work: it stops at each known deadline (of the cleaner only in mode prompt), waits for all work due by
+A move does not jump over work: it stops at each known deadline (for the cleaner, only in mode prompt), waits for all work due by
 then, and continues. For example, if a round on the first day gives a tombstone a horizon one day later, advancing by eight days
 also removes that tombstone. After `MAX_STOPS` stops, the clock moves straight to its target.
 """
@@ -109,7 +109,7 @@ class _Journey:
         self._progress = progress
 
     def note(self, failed: list[str], reached_ms: int | None = None) -> None:
-        """Record the failed jobs of a stop at `reached_ms`, and count the stop; None for the work done before the move."""
+        """Record failed jobs and, unless `reached_ms` is None, a stop at that time."""
         self.problems.update(dict.fromkeys(failed))
         if reached_ms is not None:
             self.stops += 1
@@ -127,7 +127,7 @@ class BrokerClock:
         transactions: Lazy[TransactionCoordinator],
         jobs: Callable[[], Iterable[HasSettled]],
     ) -> None:
-        """`jobs()` returns the queues created so far whose work follows the clock, such as the erasures'."""
+        """`jobs()` returns the existing queues whose work follows the clock: of erasures, redactions and persons' requests."""
         self._node = node
         self._cleaning = cleaning
         self._groups = groups
@@ -180,7 +180,7 @@ class BrokerClock:
         timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward to a time in milliseconds since the epoch. The result and the errors are those of `advance`."""
+        """Like `advance`, but move to a time in milliseconds since the epoch."""
         return await on_loop(self._loop, self._move(None, to_ms, sessions, seconds_of(timeout), progress))
 
     async def settled(self, *, timeout: Duration = DEFAULT_DUE_TIMEOUT_S) -> list[str]:
@@ -314,7 +314,7 @@ class BrokerClock:
     def _movable(self) -> SettableClock:
         clock = self._node.env.clock
         if self._node.is_stopping:
-            raise BrokerStopping("the broker was stopped or reset: get the clock of the running broker again")
+            raise BrokerStopping("the broker was stopped or reset: use the clock of the broker that is running now")
         if not isinstance(clock, SettableClock):
             raise NotAllowed(
                 "this broker uses the system clock, which cannot be moved: start it with --clock manual "

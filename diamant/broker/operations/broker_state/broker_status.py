@@ -54,7 +54,7 @@ class BrokerStatus:
     future_holds: tuple[FutureHold, ...]
     """Partitions whose oldest segment outlives retention because of timestamps in the future, at most `MAX_PARTITIONS`."""
     transaction_holds: tuple[TransactionHold, ...]
-    """Those of the `MAX_PARTITIONS` most overdue partitions that an open transaction keeps from being cleaned."""
+    """Partitions that an open transaction keeps from being cleaned, among the `MAX_PARTITIONS` most overdue ones."""
     share_partitions: tuple[SharePartitionFigures, ...]
     """Partitions from which members of share groups have fetched, at most `MAX_PARTITIONS`."""
     clock: ClockReport

@@ -96,7 +96,7 @@ class FigureHistory:
     def __init__(
         self, node: Node, server: Server, cleaning: NodeCleaner, superseded: Callable[[str | None], float | None]
     ) -> None:
-        """`superseded` returns the share of superseded records in a topic, or in all topics for None; None if unknown."""
+        """`superseded(topic)` returns the share of superseded records, over all topics if `topic` is None; None if unknown."""
         self._superseded = superseded
         self._node = node
         self._server = server
@@ -199,7 +199,7 @@ async def history(histories: Lazy[FigureHistory], request: HistoryRequest, _: Pr
 
 
 class _Counters:
-    """The cumulative counters, read at one time."""
+    """A snapshot of the cumulative counters."""
 
     def __init__(self, node: Node, server: Server, cleaning: NodeCleaner) -> None:
         self.at_s = time.monotonic()

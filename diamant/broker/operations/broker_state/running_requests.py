@@ -9,9 +9,7 @@ from diamant.argument import MAX_DURATION_S, Argument
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 
 Sessions: TypeAlias = Annotated[bool, Argument("Also advance the timers of group members and rebalances.")]
-DueTimeout: TypeAlias = Annotated[
-    float, Argument("The limit, in real time, for all work that is due.", most=MAX_DURATION_S)
-]
+DueTimeout: TypeAlias = Annotated[float, Argument("How long all due work may take, in real time.", most=MAX_DURATION_S)]
 DEFAULT_DUE_TIMEOUT_S = 600.0
 
 
@@ -26,7 +24,7 @@ class HistoryRequest:
 
     topic: Annotated[str | None, Argument("One topic. Default: the whole broker.")] = None
     _: KW_ONLY
-    since_ms: Annotated[int, Argument("Only from this time on, in real time.")] = 0
+    since_ms: Annotated[int, Argument("Only samples taken from this time on, in real time.")] = 0
 
 
 @dataclass(frozen=True, slots=True)

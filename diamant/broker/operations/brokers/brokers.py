@@ -114,7 +114,7 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
-        """Bring a broker back, in sync only after `lag` if given; return the changes. Raises NotFound, NotPossible."""
+        """Bring a broker back; `lag` is the time until it is in sync. Return the changes. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             changes = await in_turns(set_up(table, broker_id))

@@ -50,7 +50,7 @@ class Param(NamedTuple):
     """True if the argument is keyword-only in Python."""
 
     def parse(self, found: Any) -> Any:
-        """Validate a value from JSON or Python; return it as the request holds it. Raises BadArgument."""
+        """Validate a value from JSON or Python, and return it converted for the request. Raises BadArgument."""
         if self.type == "any":
             return found
         if self.type == "key":
@@ -77,7 +77,7 @@ class Param(NamedTuple):
         return tuple(found) if self.type == "strings" else found
 
     def parse_texts(self, found: list[str]) -> Any:
-        """Parse the values given for a query parameter, which may be repeated. Raises BadArgument."""
+        """Parse all occurrences of a parameter in a query; only `strings` may occur more than once. Raises BadArgument."""
         if self.type == "strings":
             return self.parse(found)
         if len(found) > 1:

@@ -1,1 +1,1 @@
-"""Compactions on request, by a call or a configuration, with their progress, and figures of topics."""
+"""Compactions requested by a call or by a configuration, their progress, and figures of topics."""

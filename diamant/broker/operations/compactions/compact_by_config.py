@@ -61,7 +61,7 @@ class Allowance:
         self._at_s = 0.0
 
     def take(self, now_s: float, longest_s: float) -> float | None:
-        """Take a token at the loop's time `now_s`; return how long to wait for it. If that exceeds `longest_s`, return None."""
+        """Take a token and return how long to wait for it; return None if that exceeds `longest_s`. `now_s`: the loop's time."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
         self._at_s = now_s
         wait_s = max(0.0, (1 - self._tokens) / self._rate_per_s)

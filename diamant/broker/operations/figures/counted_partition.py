@@ -1,4 +1,4 @@
-"""The counts of a partition's records by kind, as of one moment, and their sums, which are kept longer."""
+"""The counts of a partition's records by kind, made at one moment, and their sums, which are kept longer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SupersededShare(NamedTuple):
 
 
 def share_of(sums: Iterable[CountedSums | None]) -> SupersededShare:
-    """Return the share over partitions that are not empty, given the sums of each; None for one that was not counted."""
+    """Return the share over several partitions. `sums` holds the sums of each non-empty partition, or None if uncounted."""
     partitions = counted = records = superseded = 0
     for one in sums:
         partitions += 1

@@ -44,7 +44,7 @@ PAUSE = 100
 async def segments(
     explaining: ExplainOperation, figures: SegmentFigures, request: SegmentsRequest, progress: Progress
 ) -> Mapping[str, Any]:
-    """Return counts by segment. Outdated counts are renewed, for `UNASKED_BYTES` of partitions or, with `request.all`, for all.
+    """Return counts by segment. Outdated counts are renewed for up to `UNASKED_BYTES` of partitions; with `request.all`, for all.
 
     Raises NotFound, NotPossible.
     """
@@ -86,7 +86,7 @@ class SegmentFigures:
         self._lock = asyncio.Lock()
         self._large_lock = asyncio.Lock()
         self._counting: dict[Log, asyncio.Future[CountedPartition | None]] = {}
-        """The calls of `refreshed` in progress that `soon` has begun."""
+        """The calls of `refreshed` that `soon` has begun and that are still running."""
         self._progress: dict[Log, Progress] = {}
 
     def known(self, log: Log) -> CountedPartition | None:

@@ -1,4 +1,4 @@
-"""Strips for the page and commands: segments side by side, with widths by size, each divided by the kinds of its records."""
+"""Strips for the page and commands: segments side by side, sized in proportion, each divided by the kinds of its records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Drawn(Protocol):
 
 
 class DrawnSegment(NamedTuple):
-    """A segment, of which only size and counts are known."""
+    """A segment reduced to its size and counts."""
 
     size: int
     counts: Mapping[str, int] | None

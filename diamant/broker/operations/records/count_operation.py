@@ -4,9 +4,9 @@ The exact count runs in a thread, on a snapshot of the log's files as in `explai
 default it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. For the other partitions, lower and
 upper bounds are computed quickly, from batch headers alone.
 
-Limits: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. For the
-bounds, headers are read in at most `MAX_COUNTED_BYTES` per partition of segments not counted before; for a larger partition, the
-upper bound is its number of offsets.
+Limits: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. Headers
+are read only if at most `MAX_COUNTED_BYTES` of a partition's segments have not been counted yet; otherwise the upper bound is the
+partition's number of offsets.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class CountOperation:
         return TopicRecords(topic, why_not_exact is None, tuple(found), why_not_exact)
 
     async def _exactly(self, log: Log, progress: Progress, allowance: _Allowance | None = None) -> PartitionRecords:
-        """Count a partition by keys. Raises _Spent if `allowance` does not suffice."""
+        """Count a partition exactly. Raises _Spent if `allowance` does not suffice."""
         explaining = self._explaining
         taken, files = await explaining.open(log)
 

@@ -247,7 +247,7 @@ class ExplainOperation:
             return await self.read(read)
 
     async def read(self, read: Callable[[], T]) -> T:
-        """Run `read`, which reads a log's files, in a thread. Raises NotPossible if the cleaner has replaced an unopened one."""
+        """Run `read`, which reads a log's files, in a thread. Raises NotPossible if a file was replaced before it was opened."""
         try:
             return await asyncio.to_thread(read)
         except Changed:

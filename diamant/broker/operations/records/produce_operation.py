@@ -1,4 +1,4 @@
-"""Direct creation of topics and records: `broker.create_topic` and `broker.produce`, for tests and small programs in-process.
+"""Creates topics and writes records in the same process: `broker.create_topic`, `broker.produce`, for tests and small programs.
 
 The checks and error codes are those of CreateTopics and Produce. `produce` writes one batch per record, while a client
 sends many records in a batch.

@@ -141,7 +141,7 @@ def _excerpt(one: PlacedRecord, values: Values) -> Mapping[str, Any]:
 
 
 def _cut(data: bytes | None, size: int) -> Mapping[str, str] | None:
-    """Like `data_fields`, for the beginning of data of `size` bytes; a character that is cut off at the end is left out."""
+    """Like `data_fields`, for data that may be only the beginning of `size` bytes; leaves out a character that is cut off."""
     if data is None or len(data) == size:
         return data_fields(data)
     for left in range(4):

@@ -1,7 +1,7 @@
 """Records of a topic as a stream: all committed records (`broker.records`), or the latest of each key (`broker.latest`).
 
-A thread reads a snapshot of each log's files, one page whenever the caller asks for the next one. Writing and cleaning
-continue, and a slow reader delays only itself.
+A thread reads a snapshot of each log's files, and reads a page only when the caller asks for it. Writing and cleaning continue,
+and a slow reader delays only itself.
 
 Bounds: `MAX_AT_ONCE` readers, each with the map of `latest_records.py`, the descriptors of `log_files.LogFiles`, and one
 page.

@@ -34,7 +34,7 @@ class ResetOffsets:
     group: str
     topic: str
     offsets: tuple[tuple[int, int | None, int], ...]
-    """The partition, the old offset (None if there was none) and the new offset of each row."""
+    """For each partition: its number, the old offset (None if there was none), and the new offset."""
     is_changed: bool
 
     def to_fields(self) -> dict[str, object]:

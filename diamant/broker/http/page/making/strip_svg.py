@@ -1,4 +1,4 @@
-"""Strips of partitions: the segments side by side, with widths by size, each divided by the kinds of its records."""
+"""Strips of partitions: the segments side by side, sized in proportion, each divided by the kinds of its records."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Strip:
 
 
 def are_alike(strips: Sequence[Strip]) -> bool:
-    """Return whether one strip can show these partitions: enough, none busy, with as many segments each, and of similar size."""
+    """Return whether one strip can show these partitions: enough of them, of similar size, equal in segments, and none busy."""
     sizes = [one.bytes for one in strips]
     return (
         len(strips) >= LEAST_ALIKE
