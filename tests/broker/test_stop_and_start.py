@@ -85,7 +85,7 @@ def test_a_stopped_broker_says_so() -> None:
         assert broker.faults.list() == []
         with pytest.raises(RuntimeError, match="use the `faults` of the broker as it runs now"):
             faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER")
-        with pytest.raises(NotPossible, match="use the `clock` of the broker as it runs now"):
+        with pytest.raises(NotPossible, match="use the clock of the broker that is running now"):
             clock.advance("1s")
 
 

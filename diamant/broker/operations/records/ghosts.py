@@ -161,7 +161,7 @@ class Ghosts:
         """The result of the last scan of each partition with a slow group."""
 
     def forget_key(self, key: bytes) -> None:
-        """Drop a key that is being erased, since nothing may name it any more."""
+        """Drop a key that is being erased, so that nothing names it any longer."""
         self._ledger.forget_key(key)
 
     # -- rounds ----------------------------------------------------------------------------------------------------------

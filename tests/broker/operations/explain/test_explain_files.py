@@ -52,7 +52,7 @@ async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, mon
         (f"{0:020d}.log.cleaned", "1 outputs of a round"),
         (f"{0:020d}.log.swap", "1 outputs of a round"),
         (f"{names.STAGING_PREFIX}a-b-c/1.log", "1 outputs of a round"),
-        (f"{0:020d}.log.aside", "1 files that a start has taken out"),
+        (f"{0:020d}.log.aside", "1 files that the broker took out of the log"),
         (f"{0:020d}.index.cleaned", ""),
         ("notes.txt", ""),
     ],
