@@ -8,9 +8,9 @@
         broker.compact("users")
         print(list(broker.records("users")))
 
-`Broker` runs a broker in this process, with the settings of a `BrokerConfig`; `with` returns a `BlockingBroker`. `Admin`
-calls a broker elsewhere over HTTP. `DiamantContainer` replaces testcontainers' KafkaContainer. pytest discovers
-`diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config` as fixtures.
+`Broker` runs a broker in this process and takes the settings of `BrokerConfig`; `with` returns a `BlockingBroker`. `Admin`
+calls a broker in another process over HTTP. `DiamantContainer` replaces testcontainers' KafkaContainer. pytest discovers
+the fixtures `diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config`.
 
 Names are loaded on first use, so that importing one part does not import the broker.
 """

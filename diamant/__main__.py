@@ -1,4 +1,4 @@
-"""The command `diamant`, and `python -m diamant`. Ctrl-C ends it without a traceback, even during imports."""
+"""The entry point of `diamant` and `python -m diamant`. Ctrl-C ends it without a traceback, even during imports."""
 
 from __future__ import annotations
 

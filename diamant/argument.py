@@ -1,8 +1,8 @@
-"""Arguments of operations. Each is a field of a request, the same in Python, over HTTP and in commands.
+"""Arguments of operations. Each is declared once, as a field of a request, for Python, HTTP and commands.
 
     force: Annotated[bool, Argument("Ignore min.compaction.lag.ms.")] = False
 
-An argument has the field's name, type and default. Arguments shared by operations are below, with the same name and help in all.
+An argument has the field's name, type and default. The aliases below declare the arguments that several operations share.
 """
 
 from __future__ import annotations
@@ -12,41 +12,43 @@ from typing import Annotated, NamedTuple, TypeAlias
 MAX_INTEGER = (1 << 63) - 1
 MAX_PARTITION = (1 << 31) - 1
 MAX_DURATION_S = 366 * 24 * 3_600
-"""The longest duration: a year."""
+"""The longest duration that an argument accepts: a leap year."""
 
 
 class Argument(NamedTuple):
-    """The limits and the help of an argument."""
+    """The help text and the limits of an argument."""
 
     help: str
     choices: tuple[str, ...] = ()
     least: int = 0
     most: int = MAX_INTEGER
-    """The range of a number; in seconds for a duration."""
+    """The smallest and the largest accepted number, in seconds for a duration."""
     short: str = ""
-    """A one-letter option of commands, in addition to the argument's name, such as `-p`."""
+    """A one-letter option, such as `-p`, that commands accept in addition to the argument's name."""
 
 
 Topic: TypeAlias = Annotated[str, Argument("The topic.")]
 Partition: TypeAlias = Annotated[int | None, Argument("One partition. Default: all.", most=MAX_PARTITION, short="-p")]
-ValidateOnly: TypeAlias = Annotated[bool, Argument("Validate the request and return its effect, without any change.")]
+ValidateOnly: TypeAlias = Annotated[
+    bool, Argument("Validate the request and return its effect without changing anything.")
+]
 Force: TypeAlias = Annotated[bool, Argument("Ignore min.compaction.lag.ms.")]
 Engine: TypeAlias = Annotated[
     str | None,
     Argument(
-        "The engine for all sizes: a thread of the broker, a worker process, or Spark. If a Spark job fails, a worker process "
-        "takes its place.",
+        "The engine to use regardless of size: a thread of the broker, a worker process, or Spark. If a Spark job fails, a "
+        "worker process takes over.",
         ("inline", "process", "spark"),
     ),
 ]
 Registry: TypeAlias = Annotated[
     str | None,
     Argument(
-        "URL of a schema registry for values with a schema, instead of the broker's. Only the broker's gets the configured login."
+        "URL of the schema registry to use instead of the broker's. Only the broker's registry receives the configured login."
     ),
 ]
 Timeout: TypeAlias = Annotated[
     float | None,
     Argument("How long to wait, in real time. Work that has started continues.", most=MAX_DURATION_S),
 ]
-"""In seconds. Callers may also pass a text such as `10m`."""
+"""In seconds. Callers may also pass a string such as `10m`."""

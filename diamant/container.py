@@ -33,11 +33,11 @@ class DiamantContainer:
     def broker(self) -> BlockingBroker:
         """The broker, for operations that Kafka's container lacks. Raises RuntimeError before `start`."""
         if self._broker is None:
-            raise RuntimeError("the broker is not running: call start(), or use `with`, first")
+            raise RuntimeError("the broker is not running: call start() or use `with` first")
         return self._broker
 
     def with_env(self, key: str, value: str) -> Self:
-        """Set a configuration by its variable in Kafka's images, such as KAFKA_NUM_PARTITIONS; ignore other variables."""
+        """Set a configuration by its environment variable in Kafka's images, such as KAFKA_NUM_PARTITIONS; ignore others."""
         if key.startswith("KAFKA_"):
             self._properties[key.removeprefix("KAFKA_").lower().replace("_", ".")] = value
         return self
@@ -53,7 +53,7 @@ class DiamantContainer:
         return self
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
-        """Stop the broker and remove its directory. Does nothing the second time."""
+        """Stop the broker and remove its directory. Does nothing if the broker is not running."""
         made, self._made, self._broker = self._made, None, None
         if made is not None:
             made.__exit__()
@@ -65,7 +65,7 @@ class DiamantContainer:
     def client_config(
         self, user: str | None = None, *, mechanism: str | None = None, certificate: str | None = None
     ) -> ClientConfig:
-        """Return the configuration of a client, for a broker with `users` or `tls`; see `Broker.client_config`."""
+        """Return a client's configuration for a broker with `users` or `tls`; see `Broker.client_config`."""
         return self.broker.client_config(user, mechanism=mechanism, certificate=certificate)
 
     def get_container_host_ip(self) -> str:

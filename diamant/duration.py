@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 Duration: TypeAlias = "str | float"
-"""Seconds, or a text such as `10m`."""
+"""Seconds, or a string such as `10m`."""
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d{1,15})(ms|[smhdw])")
 
 
 def parse_duration_ms(duration: str | int) -> int:
-    """Parse `8d`, `1h30m`, `90s`, `250ms` or a number of milliseconds, to ms. Raises ValueError."""
+    """Convert a string such as `8d`, `1h30m`, `90s` or `250ms` to milliseconds; return an int unchanged. Raises ValueError."""
     if isinstance(duration, int):
         return duration
     text = "".join(duration.lower().split())
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{duration!r} is not a duration: expected numbers with w, d, h, m, s or ms: 8d, 1h30m")
+        raise ValueError(f"{duration!r} is not a duration: expected numbers with w, d, h, m, s or ms, such as 1h30m")
     return sum(int(number) * UNITS_MS[unit] for number, unit in parts)
 
 
@@ -31,7 +31,7 @@ def seconds_of(duration: Duration) -> float:
         return parse_duration_ms(duration) / 1000
     if isinstance(duration, bool) or not isinstance(duration, int | float) or not math.isfinite(duration):
         raise ValueError(
-            f"{duration!r} is not a duration: expected seconds, or numbers with w, d, h, m, s or ms: 8d, 1h30m"
+            f"{duration!r} is not a duration: expected seconds, or numbers with w, d, h, m, s or ms, such as 1h30m"
         )
     return float(duration)
 
@@ -47,7 +47,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def parse_time_ms(text: str) -> int:
-    """Parse a time in ms since 1970 or ISO 8601, in UTC unless it has a zone. Raises ValueError."""
+    """Convert a time, given as ms since 1970 or in ISO 8601 (by default in UTC), to ms since 1970. Raises ValueError."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
@@ -60,7 +60,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def time_text(time_ms: int) -> str:
-    """Format a time in ms as ISO 8601 in UTC, in the form of Java's Instant."""
+    """Format a time in ms since 1970 as ISO 8601 in UTC, like Java's Instant; return the number if it is out of range."""
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     except (OverflowError, OSError, ValueError):

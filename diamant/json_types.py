@@ -1,4 +1,4 @@
-"""Types of JSON that is passed on unchanged: certificates, reports, messages to a worker, the values of `diamant.Admin`."""
+"""Types for JSON that is passed on unchanged: certificates, reports, messages to a worker, the results of `diamant.Admin`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Keeps pytest from rewriting the asserts of this package.
 
-When a distribution has a plugin, pytest parses each of its modules at import, to replace the asserts. Diamant's modules are
-imported late, in threads, while other threads import tests. CPython before 3.11.8 and 3.12.2 fails at random if two threads
-build syntax trees ("AST constructor recursion depth mismatch", gh-106905). Besides, these asserts are not part of any test.
+If a distribution has a plugin, pytest parses each of the distribution's modules at import and rewrites its asserts. Diamant's
+modules are imported late, in threads, while other threads import tests. CPython before 3.11.8 and 3.12.2 fails at random if two
+threads build syntax trees at the same time ("AST constructor recursion depth mismatch", gh-106905). Besides, Diamant's asserts
+belong to no test.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import ModuleType
 
 
 class PlainFinder:
-    """Finds the modules of this package as the interpreter does, ahead of pytest's finder."""
+    """Finds this package's modules in the interpreter's usual way, before pytest's finder can."""
 
     @staticmethod
     def find_spec(
@@ -24,5 +25,5 @@ class PlainFinder:
 
 
 def keep_plain() -> None:
-    """Import this package's modules through `PlainFinder` from now on. Does nothing the second time."""
+    """Import this package's modules through `PlainFinder` from now on. May be called repeatedly."""
     sys.meta_path[:] = [PlainFinder, *(finder for finder in sys.meta_path if finder is not PlainFinder)]

@@ -1,4 +1,4 @@
-"""The progress of a long call. One thread writes it, the loop's or a worker's; any thread may read it, unless it is measured."""
+"""The progress of a long call. One thread, the loop's or a worker's, writes it. Any thread may read it unless it is measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 SHORTEST_S = 1.0
-"""Shortest elapsed time that allows an estimate."""
+"""The shortest elapsed time after which a rate is estimated."""
 
 Measure: TypeAlias = Callable[[], tuple[int, int]]
 """Returns the amount done and the total. Called on the loop thread."""
@@ -22,7 +22,7 @@ def pace(done: int, total: int | None, elapsed_s: float) -> tuple[float | None, 
 
 
 class Reading(NamedTuple):
-    """The progress of the current stage at one moment."""
+    """A snapshot of the progress of the current stage."""
 
     stage: str
     """The stage in a few words, without record keys or values."""
@@ -56,7 +56,7 @@ class Progress:
         self._began_s = time.monotonic()
 
     def begin(self, stage: str, total: int | None = None, unit: str = "", *, measure: Measure | None = None) -> None:
-        """Begin another stage. Each reading calls `measure`, if given, until `end_measure` or the next stage."""
+        """Begin another stage. If `measure` is given, each `read` calls it, until `end_measure` or the next stage."""
         self.stage, self.done, self.total, self.unit = stage, 0, total, unit
         self._measure, self._began_s = measure, time.monotonic()
         self._tell()
@@ -74,26 +74,26 @@ class Progress:
         self._tell()
 
     def end_measure(self) -> None:
-        """Keep the last measured amounts and stop measuring."""
+        """Measure once more, keep the result and stop measuring."""
         self._look()
         self._measure = None
         self._tell()
 
     def read(self) -> Reading:
-        """Return the present state. Call on the loop thread if `begin` was given a `measure`."""
+        """Return a snapshot of the progress. While there is a `measure`, this may only be called on the loop thread."""
         self._look()
         rate, left_s = pace(self.done, self.total, time.monotonic() - self._began_s)
         rates = (None if one is None else round(one, 1) for one in (rate, left_s))
         return Reading(self.stage, self.done, self.total, self.unit, *rates)
 
     def to_fields(self) -> dict[str, object]:
-        """Return the present state as fields for JSON."""
+        """Return the snapshot of `read` as JSON fields."""
         return self.read()._asdict()
 
     def _look(self) -> None:
         if self._measure is not None:
             done, self.total = self._measure()
-            self.done = max(self.done, done)  # a measure starts again at 0 in each round
+            self.done = max(self.done, done)  # a measure restarts at 0 in each round, but the progress must not go back
 
     def _tell(self) -> None:
         if self.on_change is not None:

@@ -1,17 +1,17 @@
-"""Fixtures for tests against a broker, without any configuration.
+"""Fixtures for tests that need a broker. They work without any configuration.
 
     def test_it(diamant_broker, diamant_topic):
         diamant_broker.produce(diamant_topic, "value", key="key")
         consumer = Consumer({"bootstrap.servers": diamant_broker.bootstrap_servers, "group.id": "test"})
 
-The broker starts with the first test that uses it, on a free port, in a temporary directory, with HTTP. It runs for the whole
-session (under pytest-xdist, one per worker). Every test has its own topic name, so tests need no cleanup.
-`diamant_manual_broker` is a broker for one test, with a clock that stands still until the test moves it:
+The broker starts with the first test that uses it, on a free port and in a temporary directory, and also serves HTTP. It runs
+for the whole session (under pytest-xdist, each worker has its own). `diamant_topic` gives every test its own topic name, so
+tests need no cleanup. `diamant_manual_broker` is a broker for one test, with a clock that stands still until the test moves it:
 
     def test_it_is_forgotten(diamant_manual_broker):
         diamant_manual_broker.clock.advance("8d")
 
-A mark gives a test, class or module (`pytestmark`) a broker with other settings, the fields of `BrokerConfig`:
+A mark gives a test, class or module (`pytestmark`) a broker with other settings, which may be any fields of `BrokerConfig`:
 
     @pytest.mark.diamant(num_partitions=3, auto_create=False)
     def test_it(diamant_broker): ...
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
-    """Run a test once for each schedule of compactions."""
+    """Run a test that has the mark once for each schedule of compactions."""
     if item.get_closest_marker(ANY_COMPACTION) is None:
         return None
     from diamant.broker.schedules.schedule_mark import run_marked
@@ -131,12 +131,12 @@ def diamant_config() -> Mapping[str, Any]:
 
 
 _SEVERAL = pytest.StashKey["list[BlockingBroker]"]()
-"""The session's running processes that have several brokers."""
+"""The session's running `BlockingBroker` objects with more than one broker."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Let each test begin with all brokers up and in sync, without lag or delay, even after a failed test."""
+    """Bring all brokers up and in sync again, without lag or delay, before the next test, even if this one failed."""
     for broker in item.session.stash.get(_SEVERAL, ()):
         _mend(broker)
 
@@ -151,7 +151,7 @@ def _mend(broker: BlockingBroker) -> None:
         if one.delay_ms:
             brokers.slow(one.id, 0)
     for one in brokers.list().brokers:
-        if one.in_sync_count < one.replica_count:  # `up` with a lag has not caught up yet
+        if one.in_sync_count < one.replica_count:  # a broker that came up with a lag has not caught up yet
             brokers.down(one.id)
             brokers.up(one.id)
 

@@ -1,6 +1,6 @@
 """Schedules of legal compactions, for tests of consumers of compacted topics.
 
-The pytest mark `diamant_any_compaction` and `diamant exec --any-compaction` generate schedules. By hand:
+The pytest mark `diamant_any_compaction` and `diamant exec --any-compaction` generate schedules. To play your own schedule:
 
 with Broker(log_cleaner_enable=False) as broker:
     broker.play(Schedule((Compaction(fetches=2, is_late=True),), is_one_batch_per_fetch=True))
@@ -27,9 +27,9 @@ __all__ = ["Compaction", "History", "Schedule", "schedules"]
 
 
 def schedules(*, max_fetches: int = 10) -> SearchStrategy[Schedule]:
-    """Return a Hypothesis strategy of schedules, for a consumer that fetches a partition about `max_fetches` times.
+    """Return a Hypothesis strategy for schedules, for a consumer that fetches a partition about `max_fetches` times.
 
-    The simplest schedule is empty. Needs Hypothesis: ``pip install "diamant-broker[schedules]"``.
+    Examples shrink towards the empty schedule. Needs Hypothesis: ``pip install "diamant-broker[schedules]"``.
     """
     from hypothesis import strategies
 

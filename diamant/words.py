@@ -1,4 +1,4 @@
-"""Numbers, sizes and times in words, for people."""
+"""Formats numbers, sizes, times and a few facts about persons' records for people to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PERIODS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
 
 
 def moment(time_ms: object) -> str:
-    """Format a time in ms since 1970 as text in UTC."""
+    """Format a time in ms since 1970 as a date and time in UTC."""
     if not isinstance(time_ms, int):
         return str(time_ms)
     try:
@@ -25,13 +25,13 @@ def counted(count: object, what: str, plural: str = "") -> str:
 
 
 def not_searched_text(entry: Mapping[str, Any]) -> str:
-    """Return why a topic was not searched for a person; `entry` has the `topic` and the unknown `identifiers` of the person."""
+    """Say why a topic was not searched for a person. `entry` has the `topic` and its `identifiers`, none of which is known."""
     names = " or ".join(entry["identifiers"])
     return f"{entry['topic']} was not searched, or not in each role: no {names} of this person is known"
 
 
 def stay_text(row: Mapping[str, Any]) -> str:
-    """Return which records of a person stay in a topic, until when and why, from a row of a plan or paper; "" if none stay."""
+    """Say which records of a person stay in a topic, until when and why; "" if none stay. `row`: an entry of a plan or paper."""
     if row["do"] not in ("keep", "blank") or not row["records"]:
         return ""
     blanked = f", with {', '.join(row['fields'])} blanked" if row["fields"] else ""
@@ -47,7 +47,7 @@ def stay_text(row: Mapping[str, Any]) -> str:
 
 
 def _until(until: str) -> str:
-    """Return the end of a period such as `P10Y`, or a date, in words."""
+    """Put the end of retention in words. `until`: a date, or a period such as `P10Y` that begins when a record is written."""
     if not until.startswith("P"):
         return f"until {until}"
     words, digits = [], ""
@@ -66,7 +66,7 @@ def number(value: object) -> str:
 
 
 def size(count: object) -> str:
-    """Format a number of bytes in a suitable unit: `950 bytes`, `1.4 MB`."""
+    """Format a number of bytes in a suitable decimal unit: `950 bytes`, `1.4 MB`."""
     if not isinstance(count, int) or count < 1_000:
         return counted(count, "byte")
     value, unit = count / 1_000, "kB"
