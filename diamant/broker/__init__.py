@@ -1,1 +1,1 @@
-"""The broker: its composition root and command line are here, the rest is in folders."""
+"""The broker. This folder contains its composition root and its command line; the subfolders contain everything else."""

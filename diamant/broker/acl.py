@@ -1,12 +1,13 @@
-"""ACLs, with the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType, and their short form.
+"""ACLs and their short form. The enumerations use the numbers of Kafka's ResourceType, PatternType, AclOperation and
+AclPermissionType.
 
     User:alice READ topic users                     alice may read the topic users
     User:alice READ,WRITE topic orders*             and read and write all topics whose names start with orders
     User:* DENY ALL group g from 10.0.0.7           no user at that address may do anything with the group g
     User:ops ALTER cluster                          the cluster has no name
 
-The form: a principal, ALLOW (the default) or DENY, Kafka's operations, a resource type, a name; `*` matches all names. Words
-with whitespace are quoted as in a shell.
+The short form consists of a principal, ALLOW (the default) or DENY, Kafka's operations, a resource type, a name (`*` matches
+every name) and optionally `from` and a host. Words that contain whitespace are quoted as in a shell.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 WILDCARD = "*"
-"""Any resource as the name of a literal pattern; any host as a host; any user as a principal's name."""
+"""Matches every resource as the name of a literal pattern, every host as a host, and every user as a principal's name."""
 CLUSTER_NAME = "kafka-cluster"
-"""The only resource of type CLUSTER."""
+"""The name of the only resource of type CLUSTER."""
 
 
 class ResourceType(IntEnum):
@@ -46,7 +47,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """Operations on a resource. ALL covers every other one."""
+    """Operations on a resource. ALL includes every other operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -76,7 +77,7 @@ class PermissionType(IntEnum):
 
 
 class Acl(NamedTuple):
-    """One ACL: a principal is allowed or denied an operation, from a host, on the resources of a pattern."""
+    """One ACL: allows or denies a principal one operation, from a host, on the resources that match a pattern."""
 
     resource_type: ResourceType
     resource_name: str
@@ -191,7 +192,7 @@ def parse_resource(kind: str, name: str) -> tuple[ResourceType, str, PatternType
             raise ValueError(f"{name!r}: the cluster's only name is {CLUSTER_NAME}, which may be left out")
         return resource_type, CLUSTER_NAME, PatternType.LITERAL
     if not name:
-        raise ValueError(f"the name of the {kind} is missing; * is every {kind}")
+        raise ValueError(f"the name of the {kind} is missing; * matches every {kind}")
     if name != WILDCARD and name.endswith(WILDCARD):
         return resource_type, name[:-1], PatternType.PREFIXED
     return resource_type, name, PatternType.LITERAL
@@ -205,5 +206,5 @@ def _one_of(known: dict[str, _Value], what: str, word: str) -> _Value:
 
 
 def parse_all(texts: Iterable[str | Acl]) -> list[Acl]:
-    """Return `Acl` objects; strings are parsed. Raises ValueError."""
+    """Return all ACLs as `Acl` objects, parsing those given as strings. Raises ValueError."""
     return [acl for text in texts for acl in ([text] if isinstance(text, Acl) else parse_acls(text))]

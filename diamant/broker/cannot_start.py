@@ -1,4 +1,4 @@
-"""Errors that keep a broker from starting: each says where it happened and what to do about it."""
+"""Errors that keep a broker from starting. Each says where it happened and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from diamant.storage.errors import InUse, StorageError
 
 
 class CannotStart(Exception):
-    """A broker has not started, and holds nothing.
+    """A broker could not start. It holds no resources.
 
-    `reason` says where and why; the text of the error adds what to do. The cause is an OSError about an address or a file, a
-    StorageError about the directory, or a ConfigError. `errno` is the system's number, EBUSY if the directory is in use, or None.
+    `reason` says where and why; the error's message also says what to do. `__cause__` is an OSError about an address or a file, a
+    StorageError about the directory, or a ConfigError. `errno` is the system's error number, EBUSY if the directory is in use, or
+    None.
     """
 
     def __init__(self, reason: str, number: int | None = None) -> None:
@@ -23,9 +24,7 @@ class CannotStart(Exception):
         self.errno = number
 
 
-_NOT_A_DIRECTORY = (
-    ". Expected a directory, or a name that is free: BrokerConfig(data_dir=...) sets the place of the data"
-)
+_NOT_A_DIRECTORY = ". Expected a directory or an unused name: BrokerConfig(data_dir=...) sets the data directory"
 
 _HINTS: dict[int | None, str] = {
     errno.EBUSY: ". Is another broker running on it? BrokerConfig(data_dir=...) takes another directory",
@@ -38,7 +37,7 @@ _HINTS: dict[int | None, str] = {
 
 @contextmanager
 def as_cannot_start(where: str) -> Iterator[None]:
-    """Turn an OSError, StorageError or ConfigError into CannotStart. `where`: the place to name for an OSError without a file."""
+    """Turn an OSError, StorageError or ConfigError into CannotStart. `where` is reported for an OSError without a file name."""
     try:
         yield
     except StorageError as error:

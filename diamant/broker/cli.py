@@ -1,7 +1,7 @@
 """The command line: the table of commands.
 
-A user's error is one line on standard error and an exit code; a traceback means a bug in Diamant. A command is imported only when
-it is run, so that `--help` and mistakes are answered at once.
+A mistake by the user results in one line on standard error and an exit code; a traceback means a bug in Diamant. A command is
+imported only when it is run, so that `--help` and error messages appear without delay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     "Erase and certify": {
         "certify": LazyCommand(
             "diamant.broker.commands.clusters.certify:certify",
-            "Search the disks of any Kafka's broker for an erased key.",
+            "Search the disks of brokers of any Kafka cluster for an erased key.",
         ),
         "person": LazyCommand(
             "diamant.broker.commands.person.person_commands:person",
@@ -84,7 +84,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "spark": LazyCommand("diamant.broker.command_groups:spark", "Read and clean logs of any size on Apache Spark."),
     },
 }
-"""The commands by purpose, without the commands of operations. Each is imported when it is run."""
+"""The commands by purpose, except those of operations, which `all_commands` adds. Each is imported when it is run."""
 
 
 def all_commands() -> Sections:
@@ -125,7 +125,7 @@ SYNONYMS = {
     **dict.fromkeys(("inject", "fail", "chaos"), ("fault add",)),
     **dict.fromkeys(("save", "backup", "fork"), ("snapshot create",)),
 }
-"""The commands to suggest for words of other programs that resemble no name of a command or subcommand."""
+"""Commands to suggest for words that users of other programs may type and that do not resemble any command or subcommand."""
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:

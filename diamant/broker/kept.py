@@ -1,6 +1,6 @@
-"""The parts of a broker that outlive its stop and serve its next start: its ports and the CA of `tls=True`.
+"""The parts of a broker that are kept when it stops and reused when it starts again: its ports and the CA of `tls=True`.
 
-A port is kept by a socket that is bound but does not listen: clients are refused, and no other program can take the port.
+A port is kept by a socket that is bound but does not listen, so that clients are refused and no other program can take the port.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """The kept parts; there are none before the first start. A port belongs to a listener's name and broker."""
+    """The kept parts, none before the first start. Ports are kept by the name and the broker of a listener."""
 
     def __init__(self) -> None:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
@@ -35,13 +35,13 @@ class Kept:
         return sock
 
     def keep(self, listener: Listener, port: int) -> None:
-        """Keep the port of a listener whose socket was closed in this turn of the loop."""
+        """Keep the port of a listener. Call this in the same turn of the event loop that closes the listener's socket."""
         key = (listener.name, listener.broker)
         self._ports[key] = port
         try:
             self._sockets[key] = bound_socket(listener._replace(port=port))
         except OSError:
-            pass  # another program has taken the port, which the next start reports
+            pass  # another program has taken the port; the next start reports it
 
     def close(self) -> None:
         """Release all kept parts."""

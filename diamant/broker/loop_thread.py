@@ -1,4 +1,4 @@
-"""The thread of a broker for programs without an event loop: `with Broker(...)` runs the broker on a loop there."""
+"""Runs a broker in a thread with an event loop of its own, for programs without one. `with Broker(...)` uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BEGIN_TIMEOUT_S = 1.0
 
 
 class LoopThread(threading.Thread):
-    """A thread whose event loop starts, runs and stops a broker. Usable once."""
+    """A thread whose event loop starts, runs and stops a broker. It can be used only once."""
 
     def __init__(self, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
         super().__init__(name="diamant", daemon=True)
@@ -23,18 +23,18 @@ class LoopThread(threading.Thread):
         self._error: BaseException | None = None
 
     def start_broker(self) -> None:
-        """Wait until the broker listens; raise the error of its start. On KeyboardInterrupt, wait until it has stopped."""
+        """Start the broker and wait until it listens; raise its error if it fails. On KeyboardInterrupt, stop it, then raise."""
         try:
             self.start()
             self._is_up.result()
         except KeyboardInterrupt:
-            # The interrupt may have ended the wait of `start` for the thread, which may still begin.
+            # The interrupt may have hit `start` while it waited for the thread, so the thread may yet begin.
             if self._has_begun.wait(BEGIN_TIMEOUT_S):
                 self._end()
             raise
 
     def stop_broker(self) -> None:
-        """Wait until the broker has stopped; raise the error of its stop."""
+        """Stop the broker and wait until it has stopped. Raises the error with which its thread ended, if any."""
         self._end()
         if self._error is not None:
             raise self._error
@@ -45,7 +45,7 @@ class LoopThread(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Run the broker until it is to stop. The thread calls this."""
+        """Run the broker until `stop_broker` is called. Only the thread itself calls this."""
         self._has_begun.set()
         try:
             asyncio.run(self._serve())

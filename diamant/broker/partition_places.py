@@ -1,4 +1,4 @@
-"""Places in a partition as text: `start`, `end`, an offset, `-10`, `+10`."""
+"""Parses positions in a partition: `start`, `end`, an offset, `-10`, `+10`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ _END = ("end", "latest")
 
 
 def offset_at(where: str, start: int, end: int, *, committed: int | None = None, name: str | None = None) -> int:
-    """Return the offset of a place from `start` to `end`: one of these words, an offset, or `-N` before the end.
+    """Return the offset of the position `where` in a partition whose offsets range from `start` to `end`.
 
-    With the `name` of a partition, `+N` after its `committed` offset (None: nothing is committed) is a place, too. An offset out
-    of range becomes the nearer bound. The caller handles `@TIME`. Raises ValueError for other texts.
+    `where` is `start`, `end`, an offset, or `-N`, which means N before the end. If the `name` of the partition is given, `+N`
+    means N after its `committed` offset; None means that nothing is committed. An offset out of range becomes the nearer bound.
+    The caller handles `@TIME`. Raises ValueError for any other string.
     """
     if where in _START:
         return start

@@ -1,4 +1,4 @@
-"""Operations for Python: the arguments of a method are checked, and the operation's function runs on the broker's loop."""
+"""Performs operations for Python methods: checks the arguments, then runs the operation's function on the broker's loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AnyBroker(Protocol):
-    """The part of a broker that operations need. Raises RuntimeError before the start."""
+    """The attributes of a broker that operations need. Reading them raises RuntimeError if the broker has not started."""
 
     @property
     def running(self) -> RunningBroker: ...
@@ -32,7 +32,7 @@ class AnyBroker(Protocol):
 
 
 async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
-    """Run an operation with the arguments of its method; return a result of the method's type. Raises OperationError."""
+    """Run the operation `name` with the arguments given to its method; return the method's result. Raises OperationError."""
     services = broker.services
     if asyncio.get_running_loop() is not broker.loop:
         return await on_loop(broker.loop, perform(broker, name, given))

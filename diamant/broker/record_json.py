@@ -1,14 +1,15 @@
-"""Records and their keys as JSON.
+"""Converts records and their keys from and to JSON.
 
-A key's bytes are `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short for
-text. Responses use text for printable UTF-8, and hex otherwise.
+A key is `{"text": "customer-42"}` (encoded as UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string means the same
+as `text`. Responses use `text` for printable UTF-8, and `hex` otherwise.
 
-A record is a line, printed by `diamant latest` and read by `diamant exec --seed`:
+A record is one line. `diamant latest` prints such lines, and `diamant exec --seed` reads them:
 
     {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
 
-Only `topic` is required. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
-JSON, stored without spaces). By default, the key decides `partition`, and `timestamp` (ms) is now. `offset` is ignored.
+Only `topic` is required. A key or a value is null, a string, or an object with one of `text`, `hex`, `base64` and `json` (any
+JSON, stored without spaces). By default, the key determines the `partition`, and the `timestamp` (ms) is the current time.
+`offset` is ignored.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from diamant.protocol.batches.header import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 IGNORED_FIELDS = ("key_json", "value_json")
-"""The fields of decoded keys and values, which `diamant latest` prints beside the bytes."""
+"""Fields with the decoded key and value, which `diamant latest` prints in addition to the bytes."""
 _KEY_FORMS = ("text", "hex", "base64")
 MAX_TIMESTAMP_MS = 2**63 - 1
 
 
 def parse_key(found: object, name: str = "key") -> bytes:
-    """Return the bytes of a key from JSON. Raises BadArgument, whose text has `name` but not the key."""
+    """Return the bytes of a key given as JSON. Raises BadArgument, with a message that contains `name` but not the key."""
     if isinstance(found, str):
         return _text(found, name)
     if not isinstance(found, Mapping) or len(found) != 1:
-        raise BadArgument(f'{name}: expected a text or an object with one of "text", "hex" and "base64"')
+        raise BadArgument(f'{name}: expected a string or an object with one of "text", "hex" and "base64"')
     form, value = next(iter(found.items()))
     if form not in _KEY_FORMS or not isinstance(value, str):
         raise BadArgument(f'{name}: expected {{"text": "..."}}, {{"hex": "..."}} or {{"base64": "..."}}')
@@ -48,7 +49,7 @@ def parse_key(found: object, name: str = "key") -> bytes:
 
 
 def key_fields(key: bytes) -> dict[str, str]:
-    """Return the JSON object of a key."""
+    """Return a key as a JSON object."""
     try:
         text = key.decode()
     except UnicodeDecodeError:
@@ -70,7 +71,7 @@ class RecordLine(NamedTuple):
 def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordLine:
     """Parse a line. `topic` is the default for lines without one.
 
-    Raises BadArgument, whose text says what was expected and contains neither key nor value.
+    Raises BadArgument, with a message that says what was expected and contains neither the key nor the value.
     """
     try:
         found = json.loads(line)

@@ -57,7 +57,7 @@ def test_several_operations_are_several_acls() -> None:
         ("alice READ topic users", "'alice' is not a principal: expected TYPE:NAME"),
         ("User:alice FETCH topic users", "'FETCH' is not a known operation: expected one of ALL, READ"),
         ("User:alice READ table users", "'table' is not a known type of resource: expected one of topic, group"),
-        ("User:alice READ topic", "the name of the topic is missing; \\* is every topic"),
+        ("User:alice READ topic", "the name of the topic is missing; \\* matches every topic"),
         ("User:alice ALTER cluster mine", "'mine': the cluster's only name is kafka-cluster"),
         ('User:alice READ topic "users', "No closing quotation; expected PRINCIPAL"),
     ],
