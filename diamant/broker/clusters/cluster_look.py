@@ -1,4 +1,4 @@
-"""The inspection of a cluster before it is changed: topics, their configurations, and the caller's rights (KIP-430)."""
+"""Inspects a cluster before it is changed: topics, their configurations, and the caller's rights (KIP-430)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BACKOFF_CONFIG, DEFAULT_BACKOFF_MS = "log.cleaner.backoff.ms", 15_000
 
 
 class ConfigValue(NamedTuple):
-    """The value of a configuration. `is_own`: it is set on the topic itself."""
+    """The value of a configuration. `is_own`: True if it is set on the topic itself."""
 
     value: str | None
     is_own: bool
@@ -44,7 +44,7 @@ class SeenTopic(NamedTuple):
 
     name: str
     topic_id: str
-    """Empty if the brokers are too old for topic ids."""
+    """Empty if the brokers are too old to have topic ids."""
     is_internal: bool
     partitions: tuple[LedPartition, ...]
     operations: frozenset[Operation] | None
@@ -75,7 +75,7 @@ class Cluster(NamedTuple):
 
 
 def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation] = ()) -> Cluster:
-    """Inspect topics. Raises KafkaRefusal for a missing topic, NotAllowed with the denied part of `needed`, ConnectionFailed."""
+    """Inspect topics. Raises KafkaRefusal if one is missing, NotAllowed if the caller lacks `needed` rights, ConnectionFailed."""
     asked = {
         "topics": [{"name": name} for name in (*names, TRANSACTION_TOPIC)],
         "allow_auto_topic_creation": False,
@@ -123,7 +123,7 @@ def configs_of(client: KafkaClient, topic: str) -> dict[str, ConfigValue]:
 def all_configs(
     client: KafkaClient, topics: Iterable[str], broker: int | None = None
 ) -> dict[str, dict[str, ConfigValue] | KafkaRefusal]:
-    """Return each topic's configurations as one broker knows them, or the broker's refusal. Raises ConnectionFailed."""
+    """Return the configurations of each topic, or the refusal, as sent by `broker` (None: any). Raises ConnectionFailed."""
     found: dict[str, dict[str, ConfigValue] | KafkaRefusal] = {}
     for names in in_requests(topics):
         resources = [
@@ -149,7 +149,7 @@ def all_configs(
 
 
 def in_requests(subjects: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the topics or partitions of each request, few enough to keep both the request and its response small."""
+    """Split topics or partitions into lists, one for each request, that keep both the request and its response small."""
     left = iter(subjects)
     while some := list(islice(left, MOST_IN_A_REQUEST)):
         yield some
@@ -172,7 +172,7 @@ def _operations(topic: Fields) -> frozenset[Operation] | None:
 
 
 def check_cleanable(topics: Iterable[SeenTopic]) -> None:
-    """Raise NotPossible for a topic that no cleaner can clean now: internal, tiered, not compacted, or without a leader."""
+    """Raise NotPossible if a topic cannot be cleaned now: it is internal, tiered or not compacted, or lacks a leader."""
     for topic in topics:
         if topic.is_internal:
             raise NotPossible(f"topic {topic.name!r} is internal to the brokers: expected one of your own topics")
@@ -195,14 +195,14 @@ def _goes(topic: SeenTopic) -> str:
     retention_ms = topic.number("retention.ms")
     if retention_ms < 0:
         return "its records stay (retention.ms=-1)"
-    return f"its records go {retention_ms / 86_400_000:g} days after they were written"
+    return f"its records are deleted {retention_ms / 86_400_000:g} days after they were written"
 
 
 def _not_compacted(topic: SeenTopic) -> str:
     return (
         f"topic {topic.name!r} is not compacted (cleanup.policy={topic.configs['cleanup.policy'].value}), so a tombstone removes "
         f"nothing there; {_goes(topic)} (`diamant explain {topic.name} --key KEY` lists them, each with its time). Kafka can "
-        "only delete all records up to an offset (kafka-delete-records.sh), those of other keys as well"
+        "only delete all records up to an offset (kafka-delete-records.sh), including those of other keys"
     )
 
 
@@ -229,9 +229,9 @@ def check_same(client: KafkaClient, topics: Iterable[SeenTopic]) -> dict[str, tu
     for one in answer["topics"]:
         name, found = one["name"], one.get("topic_id")
         if one["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-            raise NotPossible(f"topic {name!r} was deleted during the work ({error_name(one['error_code'])})")
+            raise NotPossible(f"topic {name!r} was deleted during this run ({error_name(one['error_code'])})")
         if seen[name].topic_id and found is not None and str(found) != seen[name].topic_id:
-            raise NotPossible(f"topic {name!r} was deleted and created again during the work: start again")
+            raise NotPossible(f"topic {name!r} was deleted and created again during this run: start again")
         partitions[name] = partitions_of(one)
     return partitions
 

@@ -1,7 +1,8 @@
-"""A compaction on any Kafka cluster: lower configurations, close active segments without a record, wait for each replica.
+"""Compacts a topic of any Kafka cluster: lowers configurations, closes active segments without writing a record, and waits for
+each replica.
 
 No API tells whether a replica is clean. So the leader is searched backwards for two witnesses: the youngest superseded record,
-and the record whose superseding record is the youngest. A replica that returns neither has been cleaned.
+and the record that was superseded last. A replica that returns neither has been cleaned.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 DESCRIBE_LOG_DIRS = 35
 FIRST_WINDOW, MAX_WINDOW = 4_000, 1_000_000
-"""The number of offsets searched back from the end: at first, and in all."""
+"""The number of offsets searched backwards from the end: in the first step, and before the search gives up."""
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class CompactionRun(LoweringRun):
         self._wait: CleanerWait | None = None
 
     def run(self) -> JsonObject:
-        """Compact, put configurations back, and return the report. Raises OperationError, KafkaRefusal, ConnectionFailed."""
+        """Compact, put the configurations back, and return a report. Raises OperationError, KafkaRefusal, ConnectionFailed."""
         began_ms, began_s = now_ms(), time.monotonic()
         self._progress.stage("looking at the cluster")
         (name,) = self._work.topics
@@ -134,7 +135,7 @@ class CompactionRun(LoweringRun):
             self._parts.append(part)
 
     def _witnesses(self, part: _Compacted) -> tuple[int, ...]:
-        """Return the witnesses' offsets; none if the last `MAX_WINDOW` offsets have no superseded record."""
+        """Return the witnesses' offsets, or an empty tuple if the last `MAX_WINDOW` offsets contain no superseded record."""
         latest: dict[bytes, int] = {}
         end, window = part.end, FIRST_WINDOW
         while end > part.start and part.end - end < MAX_WINDOW:
@@ -170,7 +171,7 @@ class CompactionRun(LoweringRun):
         return found
 
     def _report(self, began_ms: int, duration_ms: float) -> JsonObject:
-        """Return a report with the fields of a Diamant broker's; fields that cannot be known from outside are None."""
+        """Return a report with the same fields as a Diamant broker's; those that cannot be known from outside are None."""
         sizes = log_sizes(self._client, self._topic.name, [part.led.number for part in self._parts])
         partitions = []
         for part in self._parts:
@@ -219,7 +220,7 @@ class CompactionRun(LoweringRun):
 
 
 def log_sizes(client: KafkaClient, topic: str, numbers: Iterable[int]) -> dict[tuple[int, int], int]:
-    """Return the size of each replica, by partition and broker, if the caller may see it. For progress and reports only."""
+    """Return the sizes of the replicas that the caller may see, by partition and broker, for progress and reports only."""
     found: dict[tuple[int, int], int] = {}
     fields = {"topics": [{"topic": topic, "partitions": list(numbers)}]}
     for broker in client.broker_ids():

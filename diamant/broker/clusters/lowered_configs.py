@@ -1,7 +1,9 @@
-"""Temporarily lowered topic configurations: saved, set as far as the cluster accepts, confirmed at each broker, and put back.
+"""Lowers topic configurations temporarily: saves their values, sets those that the cluster accepts, waits until each broker shows
+them, and finally puts the old values back.
 
-The values that DescribeConfigs shows afterwards count, since some clusters raise a given value or treat it as unset. If a cluster
-accepts only long times, `CleaningDelays` has them. A value that another client has changed since is left unchanged and reported.
+Some clusters raise a given value or treat it as unset, so the values that DescribeConfigs shows afterwards are used. If a cluster
+accepts only long times, `CleaningDelays` has them. A value that another client has changed since then is left as it is, and
+reported.
 """
 
 from __future__ import annotations
@@ -21,33 +23,33 @@ from diamant.protocol.errors import ErrorCode
 INCREMENTAL_ALTER_CONFIGS = 44
 SET, DELETE = 0, 1
 SEGMENT_MS = 1000
-"""With a lower value, a topic under traffic would roll with each batch."""
+"""With a lower value, a busy topic would roll a segment for every batch."""
 ROLLING = {"segment.ms": str(SEGMENT_MS)}
 CLEANING = {"min.cleanable.dirty.ratio": "0.0", "min.compaction.lag.ms": "0", "file.delete.delay.ms": "0"}
 BY_LAG = {"max.compaction.lag.ms": "1"}
-"""Used for clusters that refuse the dirty ratio, since a maximum lag overrides it."""
+"""Set instead of the dirty ratio if a cluster refuses that: past the maximum lag, logs are cleaned regardless of their ratio."""
 LONGER_MS = ("600000", "3600000", "86400000", "604800000")
-"""Tried in turn if a cluster refuses the lowest time: ten minutes, an hour, a day, a week."""
+"""Tried one after another if a cluster refuses the lowest time: ten minutes, an hour, a day, a week."""
 SMALL_SEGMENTS = {"segment.bytes": "1048576"}
 TOMBSTONES_NOW = {"delete.retention.ms": "0"}
 _REFUSALS = {ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST}
 
 
 Lowering: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Values to set, by topic and name."""
+"""Values to set, by topic and configuration name."""
 
 
 class CleaningDelays(NamedTuple):
-    """How long records stay under the configurations in effect, in ms."""
+    """How long the configurations in effect delay the cleaning of records, in ms."""
 
     roll_ms: float = SEGMENT_MS
-    """The age from which the next append closes an active segment."""
+    """The age at which an active segment is closed by the next append."""
     clean_ms: float = 0
-    """The age at which records are cleaned in any case."""
+    """The age up to which the cleaner may leave records alone."""
 
 
 def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDelays:
-    """Return the delays of a topic with these changes."""
+    """Return the delays of a topic after these changes."""
 
     def used(name: str) -> float:
         return float(changes[name].lowered) if name in changes else topic.number(name)
@@ -64,7 +66,7 @@ def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDel
 def lowering(
     client: KafkaClient, topics: Sequence[SeenTopic], *, tombstones_now: bool = False
 ) -> dict[str, dict[str, str]]:
-    """Return the values to set on each topic: the lowest that the cluster accepts (validate_only), where they are higher now.
+    """Return the values to set on each topic: the lowest that the cluster accepts (validate_only), where they are lower.
 
     Raises NotPossible if the cluster accepts too few of them for the cleaner to run.
     """
@@ -81,7 +83,7 @@ def _is_higher(topic: SeenTopic, name: str, value: str) -> bool:
 
 
 def _accepted(client: KafkaClient, topic: SeenTopic, lowest: Mapping[str, str]) -> dict[str, str]:
-    """Return the changes of a topic that the cluster accepts, each validated by itself."""
+    """Have the cluster validate each change of a topic by itself, and return those that it accepts. Raises NotPossible."""
     refused: dict[str, str] = {}
     found = _accepted_of(client, topic, lowest, refused)
     if "min.cleanable.dirty.ratio" in refused:
@@ -89,7 +91,7 @@ def _accepted(client: KafkaClient, topic: SeenTopic, lowest: Mapping[str, str]) 
     if {"min.cleanable.dirty.ratio", "max.compaction.lag.ms"} <= refused.keys():
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise NotPossible(
-            f"nothing was changed: the cluster accepts too few changes of topic {topic.name!r} ({reasons})"
+            f"nothing was changed: the cluster accepts too few of the changes to topic {topic.name!r} ({reasons})"
         )
     return found
 
@@ -116,7 +118,7 @@ def _accepted_of(
 def alter(
     client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
 ) -> dict[str, KafkaRefusal]:
-    """Set configurations of topics; the value None unsets one. Returns the refusals, by topic. Raises ConnectionFailed."""
+    """Set configurations of topics, or unset those whose value is None. Returns refusals by topic. Raises ConnectionFailed."""
     left, refused = {topic: values for topic, values in changes.items() if values}, dict[str, KafkaRefusal]()
     deadline = time.monotonic() + client.timeout_s
     while left:
@@ -146,8 +148,8 @@ def _changed(topic: str, values: Mapping[str, str | None]) -> Fields:
 def lower(
     client: KafkaClient, register: Register, work: ClusterWork, topics: Iterable[SeenTopic], values: Lowering
 ) -> None:
-    """Save the topics' values, set `values`, and wait until the brokers show them; save any values that brokers use instead.
-    Raises KafkaRefusal or ConnectionFailed, after which some values may be lowered; all are saved.
+    """Save the topics' own values, set `values`, and wait until the brokers show them. If they show others, save those, too.
+    Raises KafkaRefusal or ConnectionFailed. Some values may be lowered by then, but all original values are saved.
     """
     seen = {one.name: one for one in topics}
     for name, topic in seen.items():
@@ -178,7 +180,7 @@ def lower(
 
 
 def wait_known(client: KafkaClient, topics: Mapping[str, SeenTopic], values: Lowering) -> dict[str, dict[str, str]]:
-    """Wait until the brokers of the topics' replicas show these values. Returns the values shown instead, by topic."""
+    """Wait until all brokers with replicas of the topics show these values. Returns those shown instead in the end, by topic."""
     brokers: dict[int, set[str]] = {}
     for name in values:
         for broker in {broker for one in topics[name].partitions for broker in one.replicas}:
@@ -220,18 +222,18 @@ def _is_same(shown: str | None, wanted: str | None) -> bool:
 
 
 class PutBack(NamedTuple):
-    """The values that `put_back` has not put back."""
+    """The values that `put_back` did not put back."""
 
     left: Sequence[str] = ()
-    """Sentences about values that stay because other clients have changed them."""
+    """Sentences about values that were left alone because another client has changed them or has deleted the topic."""
     failed: Mapping[str, str] = MappingProxyType({})
-    """Why topics still have lowered values, by topic. The saved file keeps their original values."""
+    """Why topics still have lowered values, by topic. The register keeps their original values."""
 
 
 def put_back(
     client: KafkaClient, register: Register, work: ClusterWork, names: Collection[str] | None = None
 ) -> PutBack:
-    """Put back the lowered values, or only those of `names`; return what was not put back. Failed topics do not stop others."""
+    """Put back the lowered values, or only those of `names`; return what was not put back. Goes on if a topic fails."""
     own = {
         topic: {name: value for name, value in lowered.items() if names is None or name in names}
         for topic, lowered in work.changes.items()
@@ -264,14 +266,14 @@ def put_back(
 
 
 class LoweringRun:
-    """A run of a work that lowers configurations and puts them back."""
+    """A run of a job that lowers configurations and puts them back."""
 
     def __init__(self, client: KafkaClient, register: Register, work: ClusterWork) -> None:
         self._client = client
         self._register = register
         self._work = work
         self.left: list[str] = []
-        """Sentences about what the run leaves: configurations that other clients have changed, and tombstones."""
+        """Sentences about what the run leaves behind: configurations that other clients have changed, and tombstones."""
         self.not_put_back: Mapping[str, str] = {}
         """Why topics still have lowered configurations, by topic."""
 
@@ -288,7 +290,7 @@ class LoweringRun:
 def _to_put_back(
     topic: str, own: Mapping[str, LoweredValue], shown: Mapping[str, ConfigValue], left: list[str]
 ) -> dict[str, str | None]:
-    """Return the values to put back on a topic; append sentences about values changed by other clients to `left`."""
+    """Return the values to put back on a topic. Appends a sentence to `left` for each value that another client has changed."""
     values: dict[str, str | None] = {}
     for name, saved in own.items():
         found = shown.get(name, ConfigValue(None, is_own=False))
@@ -296,14 +298,14 @@ def _to_put_back(
             values[name] = saved.before
         elif (found.value if found.is_own else None) != saved.before:
             left.append(
-                f"{topic}: {name} is {found.value}, which another client has set since; before it was "
+                f"{topic}: {name} is {found.value}, which another client has set since; originally, it was "
                 f"{saved.before or 'not set'}"
             )
     return values
 
 
 def _not_shown(client: KafkaClient, values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
-    """Wait until the cluster shows the values. Returns reasons for topics that do not show them, by topic."""
+    """Wait until the cluster shows the values. Returns the reasons for topics that do not show them in time, by topic."""
     deadline = time.monotonic() + client.timeout_s
     waiting = {topic for topic, own in values.items() if own}
     while True:

@@ -1,10 +1,11 @@
-"""The register of unfinished work on Kafka clusters: one file for each work, on the machine that runs the command.
+"""The register of unfinished jobs on Kafka clusters. A job is a compaction or an erasure; it is registered on the machine that
+runs the command.
 
     <state directory>/erasures/ID.json        mode 0600: the saved configurations; for an erasure, also its key and its reads
-    <state directory>/erasures/ID.lock        locked while a process works on it
+    <state directory>/erasures/ID.lock        locked while a process runs the job
     <state directory>/certificates/ID.json    certificates
 
-A file is written before the cluster is changed. It is removed, with the key, once the configurations are put back and the
+A job's file is written before the cluster is changed. It is removed, with the key, once the configurations are put back and the
 tombstones of an erasure are gone from all replicas. The state directory is `$DIAMANT_STATE_DIR`, else
 `$XDG_STATE_HOME/diamant`, else `~/.local/state/diamant`.
 """
@@ -37,7 +38,7 @@ VERSION = 1
 
 @dataclass(slots=True)
 class LoweredValue:
-    """A lowered configuration of a topic. `before`: its own value; None if it had none. `lowered`: the value set."""
+    """A lowered configuration. `before`: the value set on the topic before, None if it was not set. `lowered`: the new value."""
 
     before: str | None
     lowered: str
@@ -45,7 +46,7 @@ class LoweredValue:
 
 @dataclass(slots=True)
 class ClusterWork:
-    """A compaction or an erasure on a cluster, with its progress."""
+    """A job: a compaction or an erasure on a cluster, with its progress."""
 
     id: str
     verb: str
@@ -61,7 +62,7 @@ class ClusterWork:
 
     @property
     def is_open(self) -> bool:
-        """False if the work only waits for the horizon of its tombstones."""
+        """False if all that is left to do is to remove tombstones after their horizon."""
         return bool(self.changes) or self.outcome is None or self.outcome.is_open
 
     def to_fields(self) -> JsonObject:
@@ -85,7 +86,7 @@ class ClusterWork:
 
     @classmethod
     def from_fields(cls, found: JsonObject) -> ClusterWork:
-        """Undo `to_fields`. Raises KeyError, TypeError or ValueError for any other input."""
+        """Undo `to_fields`. Raises KeyError, TypeError, ValueError or AttributeError for any other input."""
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}, expected {VERSION}")
         changes = {
@@ -107,7 +108,7 @@ class ClusterWork:
 
 
 def state_directory() -> Path:
-    """Return the state directory, which need not exist. Raises NotPossible without a home directory."""
+    """Return the state directory, which need not exist. Raises NotPossible if there is no home directory to put it in."""
     if given := os.environ.get(STATE_VARIABLE):
         return Path(given)
     base = user_directory("XDG_STATE_HOME", ".local/state")
@@ -117,20 +118,20 @@ def state_directory() -> Path:
 
 
 class Register:
-    """The files of one state directory."""
+    """The register in one state directory."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = state_directory() if directory is None else directory
         self._works = self.directory / "erasures"
         self._encoded: tuple[ErasureOutcome, str] | None = None
-        """The last outcome with its JSON: each change saves it, and encoding ten thousand replicas takes a second."""
+        """The last outcome and its JSON. Every save of the job writes it, and encoding ten thousand replicas takes a second."""
 
     def new_id(self) -> str:
         """Return an unused id."""
         return secrets.token_hex(8)
 
     def listed(self) -> tuple[list[ClusterWork], list[str]]:
-        """Return all works, oldest first, and a sentence about each unreadable file."""
+        """Return all jobs, oldest first, and a sentence about each unreadable file."""
         works, problems = [], []
         for path in sorted(self._works.glob("*.json")):
             try:
@@ -140,21 +141,21 @@ class Register:
         return sorted(works, key=lambda one: (one.began_ms, one.id)), problems
 
     def all(self) -> list[ClusterWork]:
-        """Return all works, oldest first. Raises NotPossible for unreadable files, whose works may have lowered values."""
+        """Return all jobs, oldest first. Raises NotPossible if a file is unreadable, as its job may have lowered some values."""
         works, problems = self.listed()
         if problems:
             raise NotPossible("; ".join(problems))
         return works
 
     def get(self, work_id: str) -> ClusterWork:
-        """Return one work. Raises NotFound, NotPossible."""
+        """Return a job. Raises NotFound, or NotPossible if its file is unreadable."""
         path = self._path(work_id)
         if not work_id.isalnum() or not path.exists():
             raise NotFound(f"{self._works} has no erasure {work_id!r}: expected one of {self._ids()}")
         return self._load(path)
 
     def save(self, work: ClusterWork) -> None:
-        """Write a work's file to disk, readable by this user only. Raises OSError."""
+        """Save a job to disk, readable only by this user. Raises OSError."""
         rest = json.dumps(replace(work, outcome=None).to_fields() | {"outcome": "-"})
         self._write(self._path(work.id), rest.removesuffix('"-"}') + self._outcome_text(work.outcome) + "}")
 
@@ -166,12 +167,12 @@ class Register:
         return self._encoded[1]
 
     def remove(self, work: ClusterWork) -> None:
-        """Remove a work's file."""
+        """Remove a job from the register."""
         self._path(work.id).unlink(missing_ok=True)
 
     @contextmanager
     def working(self, work: ClusterWork) -> Iterator[None]:
-        """Lock a work for this process. Raises NotPossible if another process has locked it."""
+        """Lock a job for this process. Raises NotPossible if another process has locked it."""
         self._works.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._works / f"{work.id}.lock"
         file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -179,7 +180,7 @@ class Register:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise NotPossible(f"another process is working on {work.verb} {work.id}: wait for its end") from None
+                raise NotPossible(f"another process is running {work.verb} {work.id}: wait until it ends") from None
             try:
                 yield
             finally:
@@ -189,7 +190,7 @@ class Register:
             os.close(file)
 
     def is_in_progress(self, work: ClusterWork) -> bool:
-        """True if a process is working on it."""
+        """Return True if a process is running the job."""
         with suppress(OSError):
             file = os.open(self._works / f"{work.id}.lock", os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -201,7 +202,7 @@ class Register:
         return False
 
     def keep_certificate(self, certificate: JsonObject, work_id: str) -> str:
-        """Write a certificate, and return its path."""
+        """Save a certificate and return its path."""
         path = self.directory / "certificates" / f"{work_id}.json"
         self._write(path, json.dumps(certificate, indent=1, sort_keys=True))
         return str(path)
@@ -222,6 +223,6 @@ class Register:
             return ClusterWork.from_fields(json.loads(path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise NotPossible(
-                f"{path} is damaged, or of another version ({error}): check by hand whether configurations of its topics are "
-                "still lowered, then move it away"
+                f"{path} is damaged or has another version ({error}): check by hand whether configurations of its topics are "
+                "still lowered, then move the file away"
             ) from None
