@@ -1,6 +1,7 @@
-"""The signed certificate of an erasure on a Kafka cluster, with the reads of each replica. `cluster_claims` says what they prove.
+"""Issues the signed certificate of an erasure on a Kafka cluster. It lists the reads of each replica; `cluster_claims` says what
+they prove.
 
-<state directory>/signing-key, signing-key.secret    created at the first use, mode 0600 (`signing_key`)
+<state directory>/signing-key, signing-key.secret    created on first use, mode 0600 (`signing_key`)
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from diamant.version import __version__
 
 
 def signing_key(state_dir: str) -> SigningKey:
-    """Return the key that signs certificates, with the secret of their digests. Blocking. Raises StorageError, OSError."""
+    """Load or create the key that signs certificates, with the secret for their digests. Raises StorageError, OSError."""
     return SigningKey.load(f"{state_dir}/signing-key")
 
 
 def existing_signing_key(state_dir: str) -> SigningKey:
-    """Return the signing key of an earlier erasure; create none. Raises BadArgument, which names missing files. Blocking."""
+    """Load the signing key of an earlier erasure. If a file is missing, raise BadArgument with its name; create nothing."""
     paths = [f"{state_dir}/{name}" for name in ("signing-key", "signing-key.secret")]
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
@@ -51,7 +52,7 @@ def existing_signing_key(state_dir: str) -> SigningKey:
 
 
 def key_secret(state_dir: str) -> bytes:
-    """Return the secret of the digests in certificates: 32 bytes."""
+    """Return the 32-byte secret for the digests in certificates."""
     return signing_key(state_dir).secret
 
 
@@ -89,9 +90,9 @@ def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
 
 
 def _elsewhere(outcome: ErasureOutcome) -> JsonObject:
-    """Return the records of other keys that hold the same bytes, each once.
+    """Return the records of other keys that contain the same bytes, each once.
 
-    They come from all replicas, since a leader without a value of the key was read only before the values were known.
+    All replicas are considered, since a leader without a value of the key was read before the values were known.
     """
     listed, more = set[tuple[str, int, int]](), dict[tuple[str, int], int]()
     for one in outcome.reads:
@@ -108,7 +109,7 @@ def _elsewhere(outcome: ErasureOutcome) -> JsonObject:
 
 
 def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return a claim for each partition whose replicas all prove it; for other partitions the reasons, by replica."""
+    """Return a claim for each partition whose replicas all prove it, and for other partitions the reason of each replica."""
     reads = {(one.topic, one.partition, one.broker): one for one in outcome.reads}
     claims, refused = list[JsonObject](), list[JsonObject]()
     for part in outcome.partitions:
@@ -132,7 +133,7 @@ def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], lis
 
 
 def issued(cluster_id: str, requested_ms: int, read_ms: int = 0) -> Mapping[str, Any]:
-    """Return a certificate's fields about its issuer and time of issue: now, or `read_ms` if the clock was set back since."""
+    """Return a certificate's fields about its issuer and time of issue, which is now but not before `read_ms`, the last read."""
     return {
         "is_evidence": True,
         "clock": {

@@ -1,4 +1,4 @@
-"""The wait for each broker's cleaner, by point reads: until each replica has lost a given record."""
+"""Waits for each broker's cleaner by polling: reads a replica at one offset until the record there is gone."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ POLL_S = 0.5
 POINT_BYTES = 64 * 1024
 NOT_CLOSED = "its active segment could not be closed"
 PAUSES = 5
-"""The cleaner counts as dead if no replica makes progress for this many of its pauses, plus the time to clean the logs."""
+"""A cleaner counts as dead if no replica has made progress for this many of its pauses plus the time to clean the logs."""
 LEAST_STALL_S = 60.0
 CLEANED_BYTES_PER_S = 5_000_000
-"""Slower than any working cleaner."""
+"""A rate that every working cleaner exceeds."""
 
 
 def has_record(data: bytes, offset: int) -> bool:
-    """True if the batches have a record at this offset."""
+    """Return True if the batches contain a record at this offset."""
     return any(_batches_with(data, offset))
 
 
 def has_undecided(data: bytes, offset: int) -> bool:
-    """True if the record at this offset is in a batch without a delete horizon, which the batch's first cleaning sets."""
+    """Return True if the record at this offset is in a batch without a delete horizon. The first cleaning of a batch sets it."""
     return any(not header.has_delete_horizon for header in _batches_with(data, offset))
 
 
@@ -47,9 +47,9 @@ def _batches_with(data: bytes, offset: int) -> Iterator[BatchHeader]:
 
 
 class CleanerWait:
-    """The wait until each replica in `targets` has lost its record at the given offset. Closes active segments that are open.
+    """Waits until each replica in `targets` has lost the record at the given offset. Closes active segments if necessary.
 
-    `is_there` returns True while a replica's batches still have the record, or whatever part of it has to go.
+    `is_there` takes a replica's batches and the offset, and returns True if the wait for this replica has to continue.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CleanerWait:
         self._roller = roller
         self._is_there = is_there
         self._open = set(targets)
-        """Replicas whose active segment may still hold the tombstone."""
+        """Replicas whose active segment may still have to be closed."""
         self.log_bytes = 0
         """The approximate number of bytes that the brokers have to clean."""
         self.problems: dict[Replica, str] = {}
@@ -109,7 +109,7 @@ class CleanerWait:
         self._progress.stage("waiting for the cleaner of each replica")
 
     def _poll(self) -> list[Replica]:
-        """Return the replicas whose record is gone."""
+        """Read the targets once, and return the replicas whose record is gone."""
         stretches = {
             one: Stretch(*one, offset, offset + 1, fetch_bytes=POINT_BYTES, patience_s=0.0)
             for one, offset in self.targets.items()

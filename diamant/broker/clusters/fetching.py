@@ -1,12 +1,12 @@
-"""Reads chosen replicas of any Kafka cluster with bare Fetch requests: whole batches, and the offsets where segments begin.
+"""Reads whole batches from chosen replicas of any Kafka cluster with plain Fetch requests, and finds where segments begin.
 
-A follower answers Fetch version 11 and later, up to its high watermark (KIP-392), so a client can read each replica directly. A
-fetch never crosses a segment boundary, so if a response has room left for the next batch, that batch begins a segment.
+A follower answers Fetch requests from version 11 on, up to its high watermark (KIP-392), so a client can read each replica
+directly. A fetch never crosses a segment boundary. So if a response had room for the next batch, that batch begins a segment.
 
-All stretches of a broker share one connection with `IN_FLIGHT` requests: the broker prepares a response while another arrives.
-Batches are handed over as they arrive. Otherwise a broker's socket, which sends only a few 100 KB ahead, would wait while a whole
-response is searched; and a piece of `GATHERED_BYTES` is still in the processor's cache. All responses are received in the same
-memory, since new memory for each would take a tenth of the time.
+All stretches of a broker share one connection with up to `IN_FLIGHT` requests, so the broker prepares a response while another
+arrives. Batches are handed over as they arrive, in pieces of about `GATHERED_BYTES`: a piece is still in the processor's cache,
+and the broker, which sends only a few 100 KB ahead, need not wait until a whole response has been searched. All responses are
+received in the same memory, since allocating memory for each would take a tenth of the time.
 Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
 """
 
@@ -35,13 +35,13 @@ from diamant.protocol.primitives import read_string
 from diamant.protocol.wire.apis import FETCH
 
 VERSION = 11
-"""The first version that followers answer. It names topics and has no compact encodings."""
+"""The first version that followers answer. It identifies topics by name and has no compact encodings."""
 FETCH_BYTES = 4 * 1024 * 1024
 IN_FLIGHT = 4
 WAIT_MS = 250
 
 _AROUND_BYTES = 4096
-"""More bytes than surround the batches in a response about one partition, unless very many transactions were aborted."""
+"""Room for what surrounds the batches in a response with one partition, unless very many transactions were aborted."""
 _RESPONSE = Struct(">ihii")
 _PARTITION = Struct(">ihqqqi")
 _PREFIX = Struct(">qi")
@@ -63,7 +63,7 @@ class Stretch:
     broker: int
     next_offset: int
     end_offset: int
-    """The end of the range, exclusive. The replica's high watermark has to reach it."""
+    """The end of the range, exclusive. The replica's high watermark must reach it."""
     log_start: int = -1
     """-1: not known yet."""
     high_watermark: int = -1
@@ -74,22 +74,22 @@ class Stretch:
     """Why reading stopped before the end of the range; empty if it did not."""
     fetch_bytes: int = FETCH_BYTES
     patience_s: float | None = None
-    """How long the replica may lag before reading stops; None: the client's timeout."""
+    """How long the replica may lag or fail before reading stops; None: the client's timeout."""
     is_sample: bool = False
-    """True if the first batches are enough."""
+    """True if reading stops after the first batches."""
     latest_ms: int = -1
     """The latest timestamp of the batches read."""
     _asked_offset: int = -1
     _taken: int = 0
-    """Bytes of the whole batches accepted so far from the response that arrives."""
+    """Bytes of whole batches accepted so far from the current response."""
     _room: int | None = None
-    """Bytes left unused in the last response; None before the first response, 0 while one arrives."""
+    """Bytes left unused in the last response; None before the first response, 0 while one is arriving."""
     _has_answered: bool = False
     _deadline: float | None = None
 
     @property
     def name(self) -> str:
-        """The replica's name for people."""
+        """The replica's name in messages, such as `users-0@2`."""
         return replica_name(self.topic, self.partition, self.broker)
 
     @property
@@ -124,11 +124,11 @@ class Stretch:
     def accept(self, body: memoryview, timeout_s: float, *, is_whole: bool = True) -> memoryview:
         """Accept the part of a response that has arrived; return the newly completed batches.
 
-        An error ends the stretch at once, or if it persists for `timeout_s`.
+        A permanent error ends the stretch immediately, a transient one only after `timeout_s`.
         """
         throttle_ms, code, high_watermark, log_start, records = _parse(body)
         if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            # The broker itself delays the response to the next request.
+            # No pause here: the broker itself delays its response to the next request.
             self._deadline = self._deadline and self._deadline + throttle_ms / 1000
             return records[:0]
         if code in _TRANSIENT:
@@ -158,7 +158,7 @@ class Stretch:
         return records[begin : begin + size]
 
     def _end_response(self, size: int, first_size: int, throttle_ms: int, timeout_s: float) -> None:
-        """Check a complete response with `size` bytes of batches. `first_size`: the size of the first batch if whole, else 0."""
+        """Check a complete response with `size` bytes of batches. `first_size`: the size of its first batch, 0 if cut off."""
         if self._taken:
             self._room = max(0, self.fetch_bytes - self._taken)
             if self.next_offset <= self._asked_offset:
@@ -199,7 +199,7 @@ class _BrokerReads:
         return not self._pending and not self._sent
 
     def step(self, memory: memoryview, take: Callable[[Stretch, memoryview], object]) -> None:
-        """Receive one response, in `memory` if it fits, hand over its batches, and send the stretch's next request."""
+        """Receive one response (in `memory` if it fits), pass its batches to `take`, and send the stretch's next request."""
         try:
             connection = self._client.broker(self._broker)
             while self._pending and len(self._sent) < IN_FLIGHT:
@@ -223,7 +223,7 @@ class _BrokerReads:
         connection.send(FETCH, VERSION, one.request())
 
     def _lost(self, problem: str) -> None:
-        """Let the next step reconnect. A broker that fails again before any response is down: all of its stretches fail."""
+        """Let the next step reconnect. If the broker has failed twice without a response in between, fail all its stretches."""
         self._client.forget(self._broker)
         self._pending.extendleft(one for one in reversed(self._sent) if not one.is_done)
         self._sent.clear()
@@ -240,10 +240,11 @@ def read_stretches(
     take: Callable[[Stretch, memoryview], object],
     check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Read stretches of any replicas concurrently, each to its end or until a problem.
+    """Read stretches of any replicas concurrently, each until its end or a problem.
 
-    `take` gets whole batches as they arrive, in order for each stretch; the first and the last may reach beyond the stretch.
-    Their memory is reused. `check` is called between responses. If either raises, reading ends and the connections are closed.
+    `take` receives whole batches as they arrive, in order within a stretch; the first and the last may reach beyond the stretch.
+    Their memory is reused afterwards. `check` is called between responses. If either function raises, reading ends and the
+    connections are closed.
     """
     by_broker: dict[int, list[Stretch]] = {}
     for one in stretches:
@@ -264,10 +265,10 @@ def read_stretches(
 
 
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
-    """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition.
+    """Return throttle time (ms), error code, high watermark, log start and records of a response with one partition.
 
-    A leader that refers the client to another replica (`replica.selector.class`) sends no records: REPLICA_NOT_AVAILABLE here.
-    A response that throttles the client has no partition: THROTTLING_QUOTA_EXCEEDED here.
+    If a leader sends no records but refers the client to another replica (`replica.selector.class`), the code is
+    REPLICA_NOT_AVAILABLE. If the response has no partition because it throttles the client, it is THROTTLING_QUOTA_EXCEEDED.
     """
     throttle_ms, code, _, topics = _RESPONSE.unpack_from(body)
     if code or topics < 1:
@@ -292,7 +293,7 @@ def _whole_batches(records: memoryview, end_offset: int) -> tuple[int, int, int,
 
 
 def plain_whole_batches(records: memoryview, end_offset: int) -> tuple[int, int, int, int, int]:
-    """Return the same as `kernels.batches.whole_batches`, in plain Python."""
+    """Compute the result of `kernels.batches.whole_batches` in plain Python."""
     at, first_size, first_offset, next_offset, latest_ms = 0, 0, -1, -1, -1
     while at + HEADER_SIZE_UP_TO_MAGIC <= len(records):
         base, length = _PREFIX.unpack_from(records, at)

@@ -1,4 +1,4 @@
-"""The operations of `diamant.Admin` on clusters of other brokers, with the arguments, errors and responses of `Admin`."""
+"""`diamant.Admin`'s operations for clusters whose brokers are not Diamant, with `Admin`'s arguments, errors and responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(admin: Admin) -> Iterator[KafkaClient]:
-    """Yield a client of the admin's cluster. Errors become AdminErrors."""
+    """Yield a client of the admin's cluster, and turn errors into AdminError."""
     try:
         with admin.kafka_client() as client:
             client.any_broker()
@@ -47,7 +47,7 @@ def compact(
     on_progress: OnProgress | None = None,
     on_note: Callable[[str], object] = lambda _: None,
 ) -> JsonObject:
-    """Compact a topic by `clusters.operations.compact`."""
+    """Compact a topic with `clusters.operations.compact`."""
     _refuse_engine(engine)
     if until != "clean" or not wait:
         raise AdminError(
@@ -83,7 +83,7 @@ def erase(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Erase a key by `clusters.operations.erase`. `force` is implied, so min.compaction.lag.ms is lowered, too."""
+    """Erase a key with `clusters.operations.erase`. `force` is implied: min.compaction.lag.ms is always lowered, too."""
     _refuse_engine(engine)
     with connected(admin) as client:
         return operations.erase(
@@ -109,7 +109,7 @@ def resume(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Continue an open erasure by `clusters.operations.resume`."""
+    """Continue an open erasure with `clusters.operations.resume`."""
     with connected(admin) as client:
         return operations.resume(
             client,
@@ -122,7 +122,7 @@ def resume(
 
 
 def restore(admin: Admin, work_id: str, *, forget: bool = False) -> JsonObject:
-    """Put back the configurations that a killed run left lowered, by `clusters.operations.restore`."""
+    """Put back the configurations that a killed run left lowered, with `clusters.operations.restore`."""
     with connected(admin) as client:
         return operations.restore(client, work_id, forget=forget)
 

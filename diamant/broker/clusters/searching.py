@@ -1,7 +1,7 @@
-"""Searches brokers' responses for the records of a key, with the needles and the compiled search that certify files, too.
+"""Searches brokers' responses for the records of a key, with the same needles and compiled search that certify files.
 
-Batches are searched in the memory where they are received, as they arrive (`fetching.py`). The speed is bounded by that of a bare
-fetch loop over the same stretches, with as many requests in flight on one connection, which reads only batch headers.
+Batches are searched as they arrive, in the memory that receives them (`fetching.py`). The speed cannot exceed that of a loop
+that fetches the same stretches, with as many requests in flight on one connection, and reads only the batch headers.
 
 Each read also searches a copy of its first batches, with known records planted in front of them. A search that misses a planted
 record may be faulty, so its read does not count as clean.
@@ -27,16 +27,16 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader, Record
 
 PLANTED_BYTES = 64 * 1024
-"""The size of the copy searched with planted records: whole batches at the start of the first response, at least one."""
+"""The size at which the copy with planted records ends: it consists of whole batches from the start of the first response."""
 SAMPLE_BYTES = 256 * 1024
-"""The size of the sample of the first response that tells which bytes of the key are rare."""
+"""How many bytes of the first response are sampled to find out which bytes of the key are rare."""
 MAX_LISTED = 1000
-"""The most records of the key, and the most other records with its bytes, that are kept of one replica."""
+"""The most records of the key, and the most other records with its bytes, that are listed for one replica."""
 
 
 @dataclass(slots=True)
 class _Finds:
-    """The finds in one replica."""
+    """The records found in one replica."""
 
     search: FileSearch
     began_ms: int
@@ -47,7 +47,7 @@ class _Finds:
 
 
 class KeySearch:
-    """The search of any number of replicas for one key. `secret` keys the digests."""
+    """Searches any number of replicas for one key. `secret` keys the digests."""
 
     def __init__(self, key: bytes, topics: Iterable[str], secret: bytes) -> None:
         self._engine = SearchEngine()
@@ -78,7 +78,7 @@ class KeySearch:
         has_planted: bool = True,
         check: Callable[[], object] = lambda: None,
     ) -> list[_Finds]:
-        """Search stretches of replicas; return the finds in their order. `check` as in `read_stretches`."""
+        """Search stretches of replicas; return the finds in the order of the stretches. `check`: see `read_stretches`."""
         finds = {id(one): self._begin(one) for one in stretches}
 
         def take(one: Stretch, data: memoryview) -> None:
@@ -129,7 +129,7 @@ class KeySearch:
 
 
 def replica_read(one: Stretch, found: _Finds, below_offset: int, *, is_leader: bool, is_in_sync: bool) -> ReplicaRead:
-    """Return the result of a replica's read. `below_offset`: the end of the claims; values from there on were written since."""
+    """Return the result of a replica's read. `below_offset`: the end of the claims; values at or above it were written later."""
     others = sorted(
         {hit.offset for hit in found.search.found.findings if hit.what == SAME_BYTES and hit.offset is not None}
     )

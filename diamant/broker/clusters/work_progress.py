@@ -1,4 +1,4 @@
-"""The progress of work on a cluster, in the form of a job's, and its time limit."""
+"""The progress and the time limit of a compaction or erasure on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TimeIsUp(Exception):
 
 
 class WorkProgress:
-    """Calls `on_progress` with a job's fields, `on_note` with sentences, and raises `TimeIsUp` from `check` after `timeout_s`."""
+    """Reports progress, in the fields of a broker's job, and notes to the caller. `check` raises TimeIsUp after `timeout_s`."""
 
     def __init__(
         self,
@@ -40,25 +40,25 @@ class WorkProgress:
         self._total = 0
 
     def note(self, text: str) -> None:
-        """Send the caller a sentence during the work, unless it has been sent already."""
+        """Send the caller a sentence, unless it has been sent already."""
         if text not in self._noted:
             self._noted.add(text)
             self._on_note(text)
 
     def stage(self, name: str) -> None:
-        """Begin a stage without a measurable amount of work."""
+        """Begin a stage whose progress cannot be measured. Raises TimeIsUp."""
         self._stage, self._stretches, self._shown = name, (), 0.0
         self.check()
 
     def reading(self, name: str, stretches: Sequence[Stretch]) -> None:
-        """Begin a stage that reads stretches; its progress is measured in offsets."""
+        """Begin a stage that reads stretches; its progress is measured in offsets. Raises TimeIsUp."""
         self.stage(name)
         self._stretches = stretches
         self._total = sum(max(0, one.end_offset - one.next_offset) for one in stretches)
         self._began = self.clock()
 
     def check(self) -> None:
-        """Report the progress, at most every `SHOWN_S`. Raises TimeIsUp."""
+        """Report the progress, but at most once in `SHOWN_S`. Raises TimeIsUp."""
         now = self.clock()
         if now > self._deadline:
             raise TimeIsUp
