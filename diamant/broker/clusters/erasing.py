@@ -1,8 +1,8 @@
-"""An erasure on any Kafka cluster: supersede a key with tombstones, wait for each replica's cleaner, read each replica in full.
+"""Erases a key on any Kafka cluster: supersedes it with tombstones, waits for each replica's cleaner, reads each replica in full.
 
-Configurations are saved and lowered first and put back at the end. An erasure is closed once all replicas have been read in full
-without a value of the key. Until then it is open: the register lists what is missing, and a resumed run lowers configurations and
-rolls segments again, then reads the rest.
+Configurations are saved and lowered first and put back at the end. An erasure is closed once full reads of all replicas find no
+value of the key. Until then it is open: the register lists what is missing, and a resumed run lowers configurations and rolls
+segments again, then reads the rest.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from diamant.json_types import JsonObject
 
 Agree: TypeAlias = Callable[[Mapping[str, list[str]], list[str]], bool]
-"""Returns True if tombstones may be removed now. Takes lagging groups, by partition, and errors of unreadable groups."""
+"""Takes the lagging groups by partition and the errors of unreadable groups; returns True if tombstones may be removed now."""
 NOTE_S = 1.0
-"""The interval for saving written tombstones to the register. After a kill, a resumed run may write the unsaved ones again."""
+"""The interval for saving written tombstones to the register. If a run is killed, the next may write the unsaved ones again."""
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 
 
@@ -55,20 +55,20 @@ class FoundPartition:
     topic: SeenTopic
     led: LedPartition
     end_offset: int
-    """The end of the certificate's claims: after the first tombstone written, or at the log end when the search began."""
+    """The end of the certificate's claims: the offset after the first tombstone written, or the log end when the search began."""
     values: int = 0
     latest_ms: int = -1
     tombstone: int | None = None
-    """The last tombstone written, or one that was found and is now gone."""
+    """The offset of the last tombstone written, or of one that was found and is now gone."""
 
     def replicas(self) -> list[Replica]:
-        """Return its replicas, the leader first."""
+        """Return the partition's replicas, the leader first."""
         brokers = sorted(self.led.replicas, key=lambda one: one != self.led.leader)
         return [Replica(self.topic.name, self.led.number, broker) for broker in brokers]
 
 
 class ReplicaReads:
-    """The last reads of all replicas, and the values that remain there."""
+    """The last read of each replica, and the values that remain in it."""
 
     def __init__(self, client: KafkaClient, search: KeySearch, progress: WorkProgress) -> None:
         self._client = client
@@ -78,11 +78,11 @@ class ReplicaReads:
         self.reads: dict[Replica, ReplicaRead] = {}
         """The last read of each replica."""
         self.remaining: dict[Replica, int] = {}
-        """The offset of the youngest value in each replica that has any."""
+        """The offset of the youngest value in each replica that still has one."""
         self.problems: dict[str, str] = {}
-        """The reasons why replicas are unread or not clean, by replica name."""
+        """Why replicas are unread or not clean, by replica name."""
         self._values_known: dict[Replica, int] = {}
-        """The number of values whose copies each replica's last read looked for."""
+        """The number of values known at each replica's last read, which looked for copies of them."""
 
     def read(self, replicas: list[Replica], stage: str) -> None:
         """Read replicas in full."""
@@ -119,7 +119,7 @@ class ReplicaReads:
                 self.problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
 
     def unread(self, *, for_copies: bool = False) -> list[Replica]:
-        """Return the unread replicas. `for_copies` adds sole replicas that were read before all values were known."""
+        """Return unread replicas. `for_copies` adds a partition's only replica if it was read before all values were known."""
         values = self._search.values_searched_for if for_copies else 0
         return [
             one
@@ -129,7 +129,7 @@ class ReplicaReads:
         ]
 
     def read_others(self) -> None:
-        """Read the unread replicas of partitions without a value so far: they may hold records that the leader has cleaned."""
+        """Read the unread replicas of partitions where no value was found: the leader may be the only clean replica."""
         dirty = {one[:2] for one in self.remaining}
         self.read([one for one in self.unread(for_copies=True) if one[:2] not in dirty], "reading the replicas")
 
@@ -138,7 +138,7 @@ class ReplicaReads:
         return {one: read.tombstones for one, read in self.reads.items() if read.tombstones and read.is_clean}
 
     def read_tails(self) -> None:
-        """Read the records that the leaders have appended since their last read."""
+        """Read the records that were appended since each leader's last read."""
         ends = self._client.offsets_of(self.parts, LATEST)
         stretches = []
         for place, part in self.parts.items():
@@ -155,9 +155,8 @@ class ReplicaReads:
 
 
 def likely_first(key: bytes, topics: Sequence[SeenTopic], replicas: Iterable[Replica]) -> Iterator[list[Replica]]:
-    """Yield the replicas of the partition that Java's producer picks for the key by default, those of librdkafka's, and the rest.
-
-    Each group is also searched for copies of the values found in the groups before it.
+    """Yield the replicas in three groups: those of the partitions that Java's default partitioner picks for the key, those of the
+    partitions that librdkafka's picks, and the rest. Each group can then be searched for copies of the values found before.
     """
     left = set(replicas)
     for of_client in zip(*(default_partitions(key, len(one.partitions)) for one in topics), strict=True):
@@ -183,14 +182,14 @@ class ErasureRun(LoweringRun):
         self._replicas = ReplicaReads(client, self._search, progress)
         self._wait: CleanerWait | None = None
         self._is_resumed = self._is_saved = bool(work.outcome.partitions)
-        """`_is_saved` becomes True when the register gets the work, just before anything on the cluster is changed."""
+        """`_is_saved` becomes True when the job is saved to the register, just before anything on the cluster is changed."""
         self.outcome = work.outcome
         self.groups_behind: Mapping[str, list[str]] = {}
         self.groups_not_known: list[str] = []
         self.is_now_refused = False
 
     def look(self) -> list[SeenTopic]:
-        """Inspect the topics; raise unless the whole erasure is allowed and possible. Changes nothing."""
+        """Inspect the topics, and raise an error unless the whole erasure is allowed and possible. Changes nothing."""
         self._progress.stage("looking at the cluster")
         self._cluster = look(self._client, self._work.topics, NEEDED)
         if self._work.cluster_id not in ("", self._cluster.cluster_id):
@@ -204,7 +203,7 @@ class ErasureRun(LoweringRun):
         for one in self._topics:
             if self.outcome.topic_ids.get(one.name, one.topic_id) != one.topic_id:
                 raise NotPossible(
-                    f"topic {one.name!r} was deleted and created again since, and its old records were deleted with it"
+                    f"topic {one.name!r} was deleted and created again since the erasure began; its old records are gone"
                 )
         self._lowering = lowered_configs.lowering(
             self._client, self._topics, tombstones_now=self.outcome.tombstones_now
@@ -212,7 +211,7 @@ class ErasureRun(LoweringRun):
         return self._topics
 
     def find(self) -> list[FoundPartition]:
-        """Search all partitions at their leaders, or, in a resumed run, all replicas that are not clean yet. Changes nothing."""
+        """Search each partition's leader; in a resumed run, search all replicas that are not clean yet. Changes nothing."""
         known = {(one.topic, one.partition): one for one in self.outcome.partitions}
         ends = self._client.offsets_of(
             [(topic.name, one.number) for topic in self._topics for one in topic.partitions], LATEST
@@ -246,7 +245,7 @@ class ErasureRun(LoweringRun):
 
     @property
     def values_sought(self) -> Needles:
-        """The values found so far, by their digests."""
+        """The needles of the values found so far."""
         return self._search.subject.needles
 
     def plan(self) -> JsonObject:
@@ -275,7 +274,7 @@ class ErasureRun(LoweringRun):
         }
 
     def _check_found(self, replica: Replica) -> None:
-        """If a replica could not be read, search the others in sync. Raises NotPossible if none can be read."""
+        """If a replica could not be read, try the other in-sync replicas. Raises NotPossible if none of them can be read."""
         part = self._replicas.parts[replica[:2]]
         others = [one for one in part.replicas() if one != replica and one.broker in part.led.in_sync]
         problem = self._replicas.reads[replica].problem
@@ -286,9 +285,9 @@ class ErasureRun(LoweringRun):
             raise NotPossible(f"nothing was changed: {part.topic.name}-{part.led.number} cannot be searched: {problem}")
 
     def erase(self, agree: Agree | None = None) -> None:
-        """Erase the key after `find`. Configurations are put back in any case; `outcome` has the result so far.
+        """Erase the key; call `find` first. Always puts the configurations back, and sets `outcome` to the result so far.
 
-        `agree` decides whether tombstones may be removed now; None if an earlier run has asked.
+        `agree` decides whether tombstones may be removed now; None if an earlier run has asked already.
         """
         try:
             self._replicas.read_others()
@@ -312,7 +311,7 @@ class ErasureRun(LoweringRun):
         self.outcome = self._work.outcome = self._build()
 
     def _ask(self, agree: Agree) -> None:
-        """Ask `agree` before anything is written, since groups that lag now will not have read the tombstones, either."""
+        """Ask `agree` before anything is written: groups that lag now may miss the tombstones if those are removed early."""
         found = [one[:2] for one, read in self._replicas.reads.items() if read.values or read.tombstones]
         ends = {place: self._replicas.parts[place].end_offset for place in found}
         if not ends:
@@ -359,7 +358,7 @@ class ErasureRun(LoweringRun):
                 break
 
     def _read_what_is_new(self) -> None:
-        """Read the replicas and partitions that were added during the work, and later records of the key."""
+        """Read the replicas and partitions added during this run, and the records appended since the leaders were read."""
         tails = []
         present = check_same(self._client, self._topics)
         for topic in self._topics:
@@ -382,13 +381,13 @@ class ErasureRun(LoweringRun):
         self._replicas.read_tails()
 
     def _remove_tombstones(self) -> None:
-        """Remove the tombstones if their horizon has passed, or at once with `tombstones_now`."""
+        """Remove the tombstones if their horizon has passed, or immediately with `tombstones_now`."""
         marks, present_ms = self._replicas.tombstones(), now_ms()
         horizons = {one: [mark.horizon_ms for mark in own] for one, own in marks.items()}
         is_due = all(at is not None and at <= present_ms for own in horizons.values() for at in own)
         if not marks or not (is_due or self.outcome.tombstones_now):
             return
-        # A batch keeps the horizon of its first cleaning: a tombstone goes sooner only if a later one supersedes it.
+        # A batch keeps the horizon of its first cleaning, so a tombstone is removed sooner only if a later one supersedes it.
         late = {one: own for one, own in horizons.items() if any(at is not None and at > present_ms for at in own)}
         if late:
             self._supersede({one: max(mark.offset for mark in marks[one]) for one in late})
@@ -471,7 +470,7 @@ class ErasureRun(LoweringRun):
 
 
 def groups_behind(client: KafkaClient, ends: Mapping[Place, int]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the groups that have not read a partition up to its end, by partition, and errors of unreadable groups."""
+    """Return the groups that have not committed the end of a partition, by partition, and the errors of unreadable groups."""
     behind: dict[str, list[str]] = {}
     unknown: list[str] = []
     try:
@@ -498,11 +497,11 @@ def wait_for_removal(
     tombstones: Mapping[Replica, tuple[KeyRecord, ...]],
     on_rolled: Callable[[], object],
 ) -> dict[str, str]:
-    """Make the cleaners remove these tombstones, and wait; return why tombstones stay, by replica. Raises TimeIsUp.
+    """Make the cleaners remove these tombstones, and wait. Returns why tombstones remain, by replica. Raises TimeIsUp.
 
-    The first cleaning after their horizon removes tombstones, but a partition is cleaned only if something was appended since its
-    last cleaning, such as a marker. Without the right to append a marker, the tombstones stay until other producers write.
-    A tombstone without a horizon, such as a second one that closed a segment, needs an earlier cleaning, which sets its horizon.
+    The first cleaning after its horizon removes a tombstone, but a partition is cleaned only if something, such as a marker, has
+    been appended since its last cleaning. Without the right to append markers, tombstones remain until other producers write.
+    A tombstone without a horizon, such as a second one that closed a segment, first needs another cleaning to set its horizon.
     """
     undecided = {one: [mark for mark in own if mark.horizon_ms is None] for one, own in tombstones.items()}
     held: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The verbs for any Kafka cluster. Their responses have the same fields as those of a Diamant broker's verbs."""
+"""Erases, compacts, resumes and restores on any Kafka cluster. The responses have the same fields as a Diamant broker's."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def erase(
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Erase a key from topics of any Kafka cluster. `tombstones_now`: remove tombstones before their horizon, if `agree` does.
+    """Erase a key from topics of a Kafka cluster. `tombstones_now`: remove tombstones before their horizon if `agree` allows it.
 
-    Returns the state, the certificate and what is left to do, or the plan with `dry_run`.
-    Raises OperationError, KafkaRefusal, ConnectionFailed. An error names configurations that could not be put back.
+    Returns the state, the certificate and what is left to do; with `dry_run`, only the plan.
+    Raises OperationError, KafkaRefusal, ConnectionFailed. The message names configurations that could not be put back.
     """
     certificate_texts.check_reason(reason, reference)
     certificate_texts.check_unsaid(_SAID, [reason, reference], [key])
@@ -79,9 +79,9 @@ def resume(
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Continue an open erasure, like `erase`. Raises NotFound if the register has none with this id.
+    """Continue an open erasure. Returns and raises what `erase` does, and NotFound if the register has no job with this id.
 
-    `tombstones_now`: from now on, remove tombstones before their horizon, if `agree` does.
+    `tombstones_now`: from now on, remove tombstones before their horizon if `agree` allows it.
     """
     register = register or Register()
     work = register.get(erasure_id)
@@ -92,12 +92,12 @@ def resume(
     secret = existing_signing_key(str(register.directory)).secret
     left: list[str] = []
     if work.changes:
-        # Values that a killed run left lowered would be mistaken for the topics' own, and would not be lowered again.
+        # Otherwise, this run would take values that a killed run left lowered for the topics' own, and not lower them.
         found = restore(client, erasure_id, register=register)
         left = found["left"]
         if found["not_put_back"]:
             raise NotPossible(
-                f"nothing was resumed, as the killed run's configurations could not be put back: "
+                f"the erasure was not resumed, because configurations that a killed run lowered could not be put back: "
                 f"{not_put_back_text(found['not_put_back'])}"
             )
         work = register.get(erasure_id)
@@ -153,7 +153,7 @@ def _run(
 
 
 def _find(run: ErasureRun) -> None:
-    """Search, and refuse an erasure whose reason or reference contains a value found: its certificate would keep the value."""
+    """Search, then raise BadArgument if the reason or reference contains a value found, as the certificate would keep it."""
     run.find()
     certificate_texts.check_unsaid(_SAID, [run.outcome.reason, run.outcome.reference], [], run.values_sought)
 
@@ -169,7 +169,7 @@ def compact(
     on_note: Callable[[str], object] = lambda _: None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Clean all replicas of a topic up to now. Raises OperationError, KafkaRefusal, ConnectionFailed, as `erase` does."""
+    """Clean all replicas of a topic up to its present end, and return a report. Raises the same errors as `erase`."""
     register = register or Register()
     work = ClusterWork(register.new_id(), "compact", "", client.bootstrap, [topic], now_ms())
     check_alone(register, work)
@@ -186,25 +186,25 @@ def compact(
 
 
 def with_not_put_back(error: Exception, work: ClusterWork, failed: Mapping[str, str]) -> Exception:
-    """Return an error that ended work, extended by the topics that still have lowered configurations."""
+    """Return `error`, or, if topics still have lowered configurations, a NotPossible that names them as well."""
     if not failed:
         return error
     return NotPossible(f"{error}; not put back: {not_put_back_text(failed)}; `diamant restore {work.id}` tries again")
 
 
 def not_put_back_text(failed: Mapping[str, str]) -> str:
-    """Return the topics with lowered configurations and the reasons, as one text."""
+    """Return the topics with lowered configurations and the reasons as one string."""
     return "; ".join(f"topic {topic!r} ({reason})" for topic, reason in failed.items())
 
 
 def check_alone(register: Register, work: ClusterWork) -> None:
-    """Raise NotPossible if other work has lowered configurations of the same topics."""
+    """Raise NotPossible if another job has lowered configurations of the same topics."""
     for other in register.all():
         if other.id == work.id or not other.changes.keys() & set(work.topics):
             continue
         if register.is_in_progress(other):
             raise NotPossible(
-                f"{other.verb} {other.id} is in progress on topic {', '.join(other.changes)}: wait for its end"
+                f"{other.verb} {other.id} is in progress on topic {', '.join(other.changes)}: wait until it ends"
             )
         raise NotPossible(
             f"{other.verb} {other.id} ended without putting back configurations of {', '.join(other.changes)}: "
@@ -213,9 +213,9 @@ def check_alone(register: Register, work: ClusterWork) -> None:
 
 
 def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register: Register | None = None) -> JsonObject:
-    """Put back configurations that a killed run left lowered. `forget`: give up an open erasure; the register drops its key.
+    """Put back configurations that a killed run left lowered. `forget`: give up an open erasure and drop its key.
 
-    Raises NotFound, NotPossible for another cluster, KafkaRefusal.
+    Raises NotFound, NotPossible if the job belongs to another cluster, KafkaRefusal.
     """
     register = register or Register()
     work = register.get(work_id)

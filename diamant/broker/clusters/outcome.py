@@ -1,6 +1,6 @@
-"""The facts of an erasure on a Kafka cluster that its certificate states: the actions, and the reads of each replica.
+"""The facts that the certificate of an erasure on a Kafka cluster states: what was done, and what each replica's read found.
 
-They are plain values of JSON types, except for tuples; `to_fields` and `from_fields` convert them for the register.
+All values have JSON types, except for tuples; `to_fields` and `from_fields` convert them for the register.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """A record that a read found. `value_bytes` is None for a tombstone."""
+    """A record of the key that a read found. `value_bytes` is the size of its value, None for a tombstone."""
 
     offset: int
     timestamp_ms: int
     value_bytes: int | None
     horizon_ms: int | None = None
-    """The time from which a cleaning may remove a tombstone; None if not decided yet."""
+    """The time from which a cleaning may remove the tombstone; None if no cleaning has set it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class ReplicaRead:
     segments: tuple[int, ...] = ()
     """The offset of the first batch of each segment, ascending; the last is the active one."""
     planted: int = 0
-    """The number of needles planted into a copy of the broker's response. The search has to find all of them."""
+    """The number of needles planted into a copy of the broker's response. The search must find all of them."""
     planted_found: int = 0
     values: tuple[KeyRecord, ...] = ()
-    """Records of the key with a value below the tombstone, which still have to be removed."""
+    """Records of the key that have a value and are below the tombstone: they still have to be removed."""
     tombstones: tuple[KeyRecord, ...] = ()
     written_since: tuple[KeyRecord, ...] = ()
-    """Records of the key with a value above the tombstone: another producer wrote them, so they stay."""
+    """Records of the key that have a value and are above the tombstone: another producer wrote them, so they stay."""
     same_bytes: tuple[int, ...] = ()
-    """Offsets of records of other keys that hold the key's bytes, or those of an erased value; at most `MAX_LISTED`."""
+    """Offsets of at most `MAX_LISTED` records of other keys that contain the bytes of the key or of an erased value."""
     same_bytes_not_listed: int = 0
     problem: str = ""
     """Why the replica was not read in full; "" if it was."""
@@ -71,13 +71,13 @@ class ErasedPartition:
     topic: str
     partition: int
     values: int
-    """The number of values found at the beginning."""
+    """The number of the key's values found before anything was changed."""
     tombstone_offset: int | None
-    """The last tombstone written, or one that was found and is now gone. None if the partition had no value."""
+    """The offset of the last tombstone written, or of one that was found and is now gone; None if there was neither."""
     below_offset: int
-    """The end of the claims: after the first tombstone written, or at the log end when the search began."""
+    """The end of the claims, exclusive: the offset after the first tombstone written, or the log end when the search began."""
     replicas: tuple[int, ...]
-    """The brokers whose replicas have to be read."""
+    """The brokers whose replicas must be read."""
 
     @property
     def is_found(self) -> bool:
@@ -112,7 +112,7 @@ class ErasureOutcome:
 
     @property
     def state(self) -> str:
-        """`nothing-matched`, `not-certified` (open), `unreadable` or `key-unreadable`."""
+        """`not-certified` (open), `unreadable` (tombstones remain), `key-unreadable` (they are gone) or `nothing-matched`."""
         if self.is_open:
             return "not-certified"
         if any(one.tombstones for one in self.reads):

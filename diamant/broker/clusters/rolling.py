@@ -1,7 +1,7 @@
-"""Closes the active segments of a topic on every replica by appends, and checks from outside that they are closed.
+"""Closes the active segments of a topic on every replica by appending to it, and checks from outside that they are closed.
 
-A segment rolls when a record is appended whose timestamp is more than `segment.ms` after that of the segment's first batch. The
-record is either the marker of an aborted transaction without records, which no reader sees, or a tombstone of the erased key.
+A segment rolls when the timestamp of an appended record is more than `segment.ms` later than that of the segment's first batch.
+The record is either the abort marker of an empty transaction, which no reader sees, or a tombstone for the erased key.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ TRANSACTION_KEY = 1
 TRANSACTION_TIMEOUT_MS = 60_000
 FIRST_PAUSE_S = SEGMENT_MS / 1000 + 0.1
 TRANSACTIONAL_ID = "diamant-roll"
-"""A user with WRITE on this transactional id can roll segments without a record."""
+"""A user with WRITE on this transactional id can roll segments without writing a record."""
 _LAST_CLIENT_VERSIONS = {ADD_PARTITIONS: 3, END_TXN: 4, INIT_PRODUCER_ID: 4}
 _RETRIED_AS = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""Errors retried like others for tombstones, which may be written twice; a broker that just started may not know the topic."""
-_CLOSING = (
-    "; it is closed by the next record whose timestamp is more than segment.ms after that of the first record in it"
-)
+"""Errors retried for tombstones only: these may be written twice, and a broker that just started may not know the topic yet."""
+_CLOSING = "; the segment is closed by the next record with a timestamp more than segment.ms after its first record's"
 _LACKS = {
     True: f"this user lacks WRITE on the transactional id {TRANSACTIONAL_ID}{_CLOSING}",
     False: f"the topic {TRANSACTION_TOPIC} does not exist, as no producer has used a transaction yet, or this user lacks "
@@ -59,9 +57,10 @@ class Replica(NamedTuple):
 
 
 def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
-    """Write a tombstone to each partition with acks=all. Returns offsets, or refusals; retries until the client's timeout.
+    """Write a tombstone to each partition with acks=all, and return the offset or the refusal of each.
 
-    A retry may write a second tombstone, which does no harm. Raises KafkaRefusal if a partition has no leader, ConnectionFailed.
+    Retries until the client's timeout; a retry may write a second tombstone, which does no harm. Raises KafkaRefusal if a
+    partition has no leader, ConnectionFailed.
     """
     batches = {place: bytes(build_batch([Record(0, at, key, None)], base_offset=0)) for place, at in times_ms.items()}
     found: dict[Place, int | KafkaRefusal] = {}
@@ -110,14 +109,14 @@ def _refusal(place: Place, code: int) -> KafkaRefusal:
 
 
 class EmptyTransaction:
-    """Aborts transactions without records: each leaves one control batch in its partitions."""
+    """Aborts empty transactions. Each leaves one control batch in every partition that was added to it."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._producer: tuple[int, int] | None = None
 
     def is_allowed(self) -> bool:
-        """True if this user may write with the transactional id. Creates `__transaction_state` if it is missing."""
+        """Return True if this user may write with the transactional id. Creates `__transaction_state` if it is missing."""
         try:
             self._begin()
         except (KafkaRefusal, ConnectionFailed):
@@ -178,7 +177,7 @@ def _added_code(answer: Fields) -> int:
 
 
 class Roller:
-    """Closes the active segments of partitions. `key`: of the tombstones; None writes no records. `delays`: by topic name."""
+    """Closes active segments. `key`: the key of the tombstones, None to write no records. `delays`: by topic name."""
 
     def __init__(
         self,
@@ -194,22 +193,25 @@ class Roller:
         self._transaction = EmptyTransaction(client)
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
         self.lacks = "" if key is not None or self._has_transactions else _LACKS[cluster.has_transactions]
-        """Why nothing can be appended, so that only records of other producers close segments; "" if something can."""
+        """Why this object cannot append anything, so that only other producers' records close segments; "" if it can."""
         self._offsets: dict[Place, int] = {}
-        """The offsets that must no longer be in the active segment."""
+        """The offset in each partition that must no longer be in the active segment."""
         self._times_ms: dict[Place, int] = {}
-        """The timestamp of the last tombstone."""
+        """The timestamp of the last tombstone in each partition."""
         self._clock = clock
         self._appended = 0.0
         self._pause_s = FIRST_PAUSE_S
         """The pause between appends. It doubles each time, since segments that are still open need time, not more records."""
         self.refused_times: set[Place] = set()
-        """Partitions with timestamps so far in the future that the cluster refuses a later one, so only size rolls them."""
+        """Partitions with timestamps so far in the future that the cluster refuses later ones; they roll by size only."""
         self.later: dict[Replica, str] = {}
-        """Replicas whose active segment cannot be closed now, with the reason and the time from which it can."""
+        """Replicas whose active segment cannot be closed yet, with the reason and the time from which it can be."""
 
     def write_tombstones(self, latest_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
-        """Write a tombstone to each partition, later than its records' given latest time; return offsets or refusals."""
+        """Write a tombstone to each partition, with a timestamp that closes the active segment unless the cluster refuses it.
+
+        `latest_ms`: the latest timestamp in each partition. Returns the offset or the refusal of each tombstone.
+        """
         assert self._key is not None
         present_ms, times_ms = now_ms(), dict[Place, int]()
         for place, latest in latest_ms.items():
@@ -231,14 +233,14 @@ class Roller:
         return found
 
     def close_after(self, place: Place, offset: int) -> None:
-        """Request that the segment with this offset is closed."""
+        """Request that the segment that contains this offset be closed."""
         self._offsets[place] = offset
         self._pause_s = FIRST_PAUSE_S
 
     def close_segments(self, replicas: Iterable[Replica]) -> dict[Replica, str]:
-        """Append to partitions with an open active segment, if the last append is long enough ago.
+        """Append to the partitions whose active segment is still open, unless the last append was too recent.
 
-        Returns the replicas whose active segment is still open, with the reason.
+        Returns the replicas whose active segment is still open afterwards, with the reason.
         """
         wanted = list(replicas)
         found = not_rolled(self._client, wanted, self._offsets)
@@ -265,21 +267,21 @@ class Roller:
             due_ms = self._times_ms.get(one[:2], now_ms()) + roll_ms
             if roll_ms > SEGMENT_MS and due_ms > now_ms():
                 self.later[one] = (
-                    f"{reason}, and {roll_ms} ms are the shortest segment.ms here: at the latest, a record with a "
+                    f"{reason}, and the shortest segment.ms that the cluster accepts is {roll_ms} ms: at the latest, "
                 )
-                self.later[one] += f"timestamp from {moment(due_ms)} on closes it"
+                self.later[one] += f"a record with a timestamp of {moment(due_ms)} or later closes it"
         return found
 
 
 def raise_first(written: Iterable[int | KafkaRefusal]) -> None:
-    """Raise the first refusal in a result of `write_tombstones`, if there is one."""
+    """Raise the first refusal among the results of `write_tombstones`, if any."""
     for one in written:
         if isinstance(one, KafkaRefusal):
             raise one
 
 
 def not_rolled(client: KafkaClient, replicas: Iterable[Replica], offsets: Mapping[Place, int]) -> dict[Replica, str]:
-    """Return the replicas whose active segment does not begin after the partition's offset in `offsets`, with the reason."""
+    """Return the replicas whose active segment may still contain the partition's offset in `offsets`, with the reason."""
     wanted = list(replicas)
     ends = client.offsets_of({one[:2] for one in wanted}, LATEST)
     stretches = {one: Stretch(one.topic, one.partition, one.broker, offsets[one[:2]], ends[one[:2]]) for one in wanted}
