@@ -1,4 +1,4 @@
-"""The table of the authorization configurations: the authorizer, its super users and its first ACLs.
+"""The table of the authorization configurations: the authorizer, its super users, and ACLs to add at the start.
 
 Source: KafkaConfig and StandardAuthorizer of Kafka 4.3.
 """
@@ -42,7 +42,7 @@ def _check_super_users(name: str, value: Value) -> None:
 
 
 def put_acls(static: dict[str, str], acls: Iterable[str | Acl] | None) -> None:
-    """Add ACLs, in the short form or as values, and the authorizer to settings. Raises ConfigError."""
+    """Add ACLs (`Acl` objects, or strings in the short form) and the authorizer to the settings. Raises ConfigError."""
     if acls is None:
         return
     try:
@@ -53,7 +53,7 @@ def put_acls(static: dict[str, str], acls: Iterable[str | Acl] | None) -> None:
 
 
 def acls_of(text: str) -> list[Acl]:
-    """Parse the text of `diamant.acls`. Raises ValueError."""
+    """Parse a value of `diamant.acls`. Raises ValueError."""
     if not text.strip():
         return []
     found = json.loads(text)
@@ -109,7 +109,7 @@ AUTHORIZATION_CONFIGS = (
 
 
 def check_authorization(static: Mapping[str, str]) -> None:
-    """Raise ConfigError if settings of the authorizer are set without the authorizer, since everything would be allowed."""
+    """Raise ConfigError if the authorizer's settings are set but the authorizer is not, since everything would be allowed."""
     if static.get(AUTHORIZER, "").strip():
         return
     asked = [SUPER_USERS] if static.get(SUPER_USERS, "").strip() else []

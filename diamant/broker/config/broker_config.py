@@ -1,7 +1,7 @@
 """The configuration of a broker: `BrokerConfig`, the typed view of the tables in this folder.
 
 The first source that sets a value wins: the dynamic configuration of this broker, the dynamic configuration of all brokers,
-the properties at the start, the default.
+the properties given at the start, the default.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ from diamant.storage.properties import parse_properties
 logger = logging.getLogger("diamant.config")
 
 MAX_PROPERTIES_BYTES = 1024 * 1024
-"""The largest server.properties file."""
+"""The maximum size of a server.properties file."""
 
 
 class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSettings):
     """The configuration of a broker. Immutable; raises ConfigError for invalid values.
 
-    ``listen``: ``host:port`` or ``NAME://host:port``, one or several; port 0 takes a free port. ``data_dir``: the data
-    directory. ``properties``: texts by Kafka's names. Further keywords are Kafka's names with underscores and may be
+    ``listen``: one or several of ``host:port`` or ``NAME://host:port``; port 0 takes a free port. ``data_dir``: the data
+    directory. ``properties``: strings by Kafka's names. Further keywords are Kafka's names with underscores and may have
     Python values. ``listen`` and ``data_dir`` override keywords, and keywords override properties. ``users``: names and
-    passwords; addresses without a NAME then become SASL_PLAINTEXT listeners. ``acls``: texts such as "User:alice READ topic
-    users", or `Acl` values; they turn the authorizer on.
+    passwords; addresses without a NAME then become SASL_PLAINTEXT listeners. ``acls``: strings such as "User:alice READ topic
+    users", or `Acl` objects; they turn the authorizer on.
 
         BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4, properties={"log.segment.bytes":
         "1048576"})
@@ -83,13 +83,13 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     """
 
     message_max_bytes: int
-    """From the row of `max.message.bytes` in the table of topics."""
+    """Comes from the row of `max.message.bytes` in the table of topics."""
 
     # Attributes derived from several rows.
     data_dir: str
     listeners: list[Listener]  # type: ignore[assignment]
     advertised_listeners: list[Listener]  # type: ignore[assignment]
-    """In the order of `listeners`. Port 0 stands for the actual port of the listener."""
+    """In the order of `listeners`. Port 0 means the actual port of the listener."""
     http_listener: Listener | None
     """The listener of the HTTP port; None if it is off."""
     warnings: tuple[str, ...]
@@ -97,11 +97,11 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     clock: str
     """The clock of stored data: "system" or "manual" (`diamant.clock`)."""
     spark_conf: Mapping[str, str]
-    """Settings for Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
+    """Settings for Spark: `diamant.cleaner.spark.conf.*` without the prefix. May contain secrets."""
     listener_settings: Mapping[str, str]
-    """Settings of single listeners, `listener.name.*`; listener and mechanism in lower case. May hold secrets."""
+    """Settings of single listeners, `listener.name.*`; listener and mechanism in lower case. May contain secrets."""
     static_others: Mapping[str, str]
-    """The settings of single listeners given at the start, and given dynamic settings that only Kafka uses."""
+    """Other properties given at the start: the settings of single listeners, and dynamic configurations that only Kafka uses."""
 
     def __init__(
         self,
@@ -175,17 +175,17 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return setting, self._values[setting]
 
     def is_set(self, setting: str, listener: str) -> bool:
-        """True if a setting is set for a listener, or for the broker."""
+        """Return True if a setting is set for a listener or for the broker."""
         is_of_listener = any(name in self.listener_settings for name in names_of_setting(listener, setting))
         return is_of_listener or any(setting in layer for layer in self._layers.values())
 
     def _given(self) -> dict[str, str]:
-        """Return the texts given at the start that have an effect."""
+        """Return, as strings, the settings given at the start that have an effect or are kept for Kafka."""
         passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
         return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self.static_others}
 
     def __getitem__(self, name: str) -> Value:
-        """Return the value of a row of `BROKER_CONFIGS`; KeyError for other names."""
+        """Return the value of a row of `BROKER_CONFIGS`. Raises KeyError for other names."""
         return self._values[name]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -204,7 +204,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return self.num_recovery_threads_per_data_dir
 
     def advertised(self, bound: Sequence[Listener]) -> list[Listener]:
-        """Return the listeners of all brokers as clients see them, with actual ports. An empty host stands for the address that a
+        """Return the listeners of all brokers as clients see them, with actual ports. An empty host means the address that a
         client connected to.
         """
         is_explicit = self["advertised.listeners"] is not None
@@ -233,7 +233,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return [given[number % len(given)] for number in range(count)]
 
     def internal_factor(self, name: str) -> int:
-        """Return an internal topic's replication factor: its configuration if set, else Kafka's 3, but at most one per broker."""
+        """Return an internal topic's replication factor: its configuration if set, else 3, but at most the number of brokers."""
         is_set = any(name in layer for layer in self._layers.values())
         value = self._values[name] if is_set else 3
         assert isinstance(value, int)
@@ -241,7 +241,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
 
     @property
     def all_listeners(self) -> list[Listener]:
-        """The listeners of all brokers of this process, those of the first broker first."""
+        """The listeners of all brokers of this process, in the order of the brokers."""
         found = [one.of_broker(number) for number in range(self.diamant_brokers) for one in self.listeners]
         ports = self.diamant_brokers_ports or []
         if ports and not (len(ports) == self.diamant_brokers and all(map(str.isdecimal, ports))):
@@ -269,7 +269,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     def _resolve(
         self, static: Mapping[str, str], dynamic_defaults: Mapping[str, str], dynamic: Mapping[str, str]
     ) -> None:
-        """Set all attributes from the three layers of texts."""
+        """Set all attributes from the three layers of settings."""
         known = {name: text for name, text in static.items() if name in BROKER_CONFIGS}
         for name, text in known.items():
             BROKER_CONFIGS[name].parse(text)
@@ -338,7 +338,7 @@ def _kept_for_kafka(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _usable_listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """Like `_usable`, for single listeners."""
+    """Like `_usable`, but for the settings of single listeners."""
     usable = {}
     for name, text in texts.items():
         try:
@@ -362,8 +362,8 @@ def validate_dynamic_config(name: str, value: str | None) -> None:
     """Check one dynamic configuration before it is set. Raises KafkaError. `handlers/configs/changes.py` checks combinations.
 
     As in Kafka, the error is always INVALID_REQUEST, not INVALID_CONFIG as for topics (``DynamicBrokerConfig.validate``), and
-    messages about a listener's setting do not name the listener. Unknown names are kept, since Kafka keeps them for its
-    plug-ins, except names with the prefixes of our own configurations.
+    messages about a listener's setting do not name the listener. Unknown names are accepted, since Kafka keeps them for its
+    plug-ins, unless they have the prefix of Diamant's own configurations.
     """
     if value is None:
         return
@@ -382,12 +382,12 @@ def validate_dynamic_config(name: str, value: str | None) -> None:
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if key.name == "max.connections" and parsed == 0:
-        reason = "expected at least 1, since no client could connect, not even to undo it"
+        reason = "expected at least 1: with 0, no client could connect, not even to undo the change"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid value 0 for configuration {name}: {reason}")
 
 
 def _usable(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the dynamic texts that have an effect. Another broker may have checked them when they were set."""
+    """Return the dynamic settings that have an effect here. They may have been set on another broker, with other checks."""
     usable = {}
     for name, text in texts.items():
         try:
@@ -400,7 +400,7 @@ def _usable(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text(name: str, value: object) -> str:
-    """Convert a Python value to the text that the table parses."""
+    """Convert a Python value to the string that the table parses."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -409,11 +409,11 @@ def _text(name: str, value: object) -> str:
         return ",".join(map(str, value))
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
-    raise ConfigError(f"{name}: {type(value).__name__} is not a bool, number, text, list or path")
+    raise ConfigError(f"{name}: {type(value).__name__} is not a bool, number, string, list or path")
 
 
 def _name_of(keyword: str) -> str:
-    """Return the configuration of a keyword. Raises TypeError for an unknown one: only properties may name foreign settings."""
+    """Return the name of a keyword's configuration. Raises TypeError if there is none: only `properties` may have other names."""
     name = {"tls": TLS, "brokers": BROKERS}.get(keyword) or keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
@@ -440,7 +440,7 @@ def _without_effect(setting: tuple[str, str]) -> str:
 
 
 def _hint(name: str) -> str:
-    """Return a question with the known name that was probably meant; empty if there is none, or if the name is Kafka's."""
+    """Return a question that suggests a similar known name; "" if there is none, or if the name is one of Kafka's."""
     import difflib
 
     setting = setting_of_listener(name) or name
@@ -467,7 +467,7 @@ def _check_request_memory(values: Mapping[str, Value]) -> None:
 
 
 def _check_ports(listeners: Sequence[Listener]) -> None:
-    """Check that the ports of several brokers, which follow one another, exist and differ."""
+    """Check that the ports of several brokers are valid and different, since most of them are derived from the first."""
     taken: dict[tuple[str, int], Listener] = {}
     for listener in filter(lambda one: one.port, listeners):
         if listener.port > 0xFFFF:
@@ -517,7 +517,7 @@ def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[L
     by_name = {listener.name: listener for listener in advertised if listener.name not in controllers}
     if by_name.keys() != {listener.name for listener in bound}:
         raise ConfigError(
-            f"advertised.listeners: expected the names of listeners ({_names(bound)}), got {_names(by_name.values())}"
+            f"advertised.listeners: expected the names in listeners ({_names(bound)}), got {_names(by_name.values())}"
         )
     for listener in by_name.values():
         if listener.host in META_ADDRESSES:
@@ -539,7 +539,7 @@ def _names(listeners: Iterable[Listener]) -> str:
 
 
 def _advertised_by_default(listener: Listener) -> Listener:
-    """Replace a host that means every interface with this machine's name, for use when no connection gives an address."""
+    """Replace a host that means every interface with this machine's name, which is used if no connection has an address."""
     return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
 
 
@@ -550,13 +550,13 @@ def check_cleaner_memory(values: Mapping[str, Value]) -> None:
     assert isinstance(threads, int)
     if size // threads <= 1 << 20:
         raise ConfigError(
-            f"log.cleaner.dedupe.buffer.size is {size} for {threads} log.cleaner.threads: it must be more than 1048576 for each"
+            f"log.cleaner.dedupe.buffer.size is {size} for {threads} log.cleaner.threads: expected more than 1048576 for each"
         )
 
 
 def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the broker's default of each topic configuration, with Kafka's precedence of ms, minutes and hours
-    (``AbstractKafkaConfig``).
+    """Return the broker's default of each topic configuration. As in Kafka (``AbstractKafkaConfig``), ms take precedence over
+    minutes, and minutes over hours.
     """
     defaults = {key.name: values[key.synonyms[0]] if key.synonyms else key.default for key in TOPIC_CONFIGS.values()}
     defaults["retention.ms"] = _retention_ms(values)
@@ -567,7 +567,7 @@ def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def check_addresses(values: Mapping[str, Value]) -> None:
-    """Check that some address may connect (``KafkaConfig.validateValues``, which accepts even an override of 0)."""
+    """Check that at least one address may connect (``KafkaConfig.validateValues``, which accepts even an override of 0)."""
     limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
     allowed = ip_overrides_of(str(values[overrides]))
     if values[limit] == 0 and not any(allowed.values()):
@@ -576,7 +576,7 @@ def check_addresses(values: Mapping[str, Value]) -> None:
 
 
 def _check_static(values: Mapping[str, Value], topic_defaults: Mapping[str, Value]) -> None:
-    """Check the values given at the start. `with_dynamic` must not: values that another broker stored must not stop a start."""
+    """Check the values given at the start. `with_dynamic` does not: values stored by another broker must not prevent a start."""
     _check_compaction_lags(topic_defaults)
     check_cleaner_memory(values)
     check_addresses(values)
@@ -600,7 +600,7 @@ def _retention_ms(values: Mapping[str, Value]) -> int:
 
 
 def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
-    """Return the first of (name, milliseconds per unit) that is set, in milliseconds, capped at the range of a long."""
+    """Return the value of the first (name, milliseconds per unit) that is set, in milliseconds and at most `LONG_MAX`."""
     for name, unit_ms in candidates:
         value = values[name]
         if isinstance(value, int):
@@ -609,7 +609,7 @@ def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a server.properties file. Raises OSError if it cannot be read or is not a file; ConfigError if it is not text."""
+    """Read a server.properties file. Raises OSError if it is not a readable file, ConfigError if it is not UTF-8 text."""
     try:
         return parse_properties(read_input(path, MAX_PROPERTIES_BYTES).decode())
     except UnicodeDecodeError as error:

@@ -1,9 +1,9 @@
 """The table of the broker's configurations: name, type, default, limits and documentation of each.
 
-Names and meaning are Kafka's; the documentation mentions defaults that differ. `BrokerConfig` is the typed view.
+Names and meanings are Kafka's; the documentation mentions defaults that differ from Kafka's. `BrokerConfig` is the typed view.
 
 Names that only Kafka uses are in `kafka_table.py`. Dynamic configurations with such names or with unknown names are stored for a
-Kafka that opens the directory later.
+Kafka broker that opens the directory later.
 
 Source: the read-only configurations in Kafka 4.3.1's response to DescribeConfigs.
 """
@@ -44,7 +44,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 """The values of `diamant.clock`."""
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
-"""The configuration of the answer to a request that creates a topic, and its value that waits for the topic."""
+"""The configuration that sets how requests that create a topic are answered; its value for waiting until the topic is ready."""
 REPLICA_SELECTOR, RACK_AWARE = "replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKERS, MAX_BROKERS = "diamant.brokers", 1000
 FACTOR_MAX = "diamant.replication.factor.max"
@@ -64,7 +64,7 @@ def _check_retention(name: str, value: Value) -> None:
 
 
 def ip_overrides_of(text: str) -> dict[str, int]:
-    """Return the connection limits by host in `max.connections.per.ip.overrides`. Raises ValueError for an invalid text."""
+    """Parse `max.connections.per.ip.overrides` to connection limits by host. Raises ValueError if `text` is invalid."""
     found = {}
     for entry in filter(None, (one.strip() for one in text.split(","))):
         host, _, count = entry.rpartition(":")
@@ -96,12 +96,12 @@ def _check_registry(name: str, value: Value) -> None:
         try:
             RegistryAddress(value)
         except ValueError as error:
-            # A URL may have a user and a password before the @, which the error must not show.
+            # The error must not show the user and the password that a URL may contain before the @.
             raise InvalidValue(name, value.rpartition("@")[2], str(error)) from None
 
 
 class NetworkSettings:
-    """Identity, addresses, connections, quotas and topics."""
+    """The configurations of the broker's identity, addresses, connections, quotas and topics."""
 
     # Identity and addresses
     node_id: int = setting(_INT, 1, "Number of this broker. Kafka has no default.", at_least(0))
@@ -238,7 +238,7 @@ class NetworkSettings:
 
 
 class LogSettings:
-    """Logs, producers and the cleaner."""
+    """The configurations of logs, producers and the cleaner."""
 
     # Logs
     log_retention_minutes: int | None = setting(
@@ -342,8 +342,8 @@ class OwnSettings:
     diamant_auto_create_topics_answer: str = setting(
         _STRING,
         KAFKA,
-        "Answer to a request that creates a topic: Metadata (`auto.create.topics.enable`) or FindCoordinator. `kafka`: an error "
-        "at once, as from Kafka, so that the client retries. `ready`: no error, but only when the topic can be used.",
+        "How a request that creates a topic, Metadata (`auto.create.topics.enable`) or FindCoordinator, is answered. `kafka`: as "
+        "by Kafka, with an immediate error that the client retries. `ready`: without an error, once the topic can be used.",
         any_of(KAFKA, READY),
     )
     diamant_brokers: int = setting(
@@ -403,7 +403,7 @@ class OwnSettings:
     diamant_cleaner_spark_master: str = setting(
         _STRING,
         "local[*]",
-        "Master of the Apache Spark that cleans partitions too large for this machine, in the form of `spark.master`. Each "
+        "Spark master for cleaning partitions that are too large for this machine, in the form of `spark.master`. Each "
         "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. See docs/how-to/spark-clean.md.",
     )
     diamant_cleaner_spark_min_bytes: int = setting(
@@ -417,13 +417,13 @@ class OwnSettings:
         ConfigType.PASSWORD,
         "",
         "Where executors store cleaned segments until they are verified and swapped in: a directory shared with the broker "
-        "(`file:`), or an object store (`s3:`), to which the original segments are copied as well. Empty: beside the segments. A "
-        "URI may hold credentials, so it is not shown.",
+        "(`file:`), or an object store (`s3:`), to which the original segments are copied as well. Empty: next to the segments. "
+        "A URI may contain credentials, so it is not shown.",
     )
     diamant_erasure_deadline_ms: int = setting(
         _LONG,
         2_592_000_000,
-        "Longest time that a superseded value or a tombstone may exist. Once a topic of users exceeds it, `/healthz?erasure` "
+        "Longest time that a superseded value or a tombstone may exist. Once a non-internal topic exceeds it, `/healthz?erasure` "
         "fails and `diamant_erasure_deadline_days_left` is negative. The deadline does not remove records sooner.",
         at_least(1),
     )
@@ -445,8 +445,8 @@ class OwnSettings:
         _STRING,
         None,
         "Directory with schemas for reading values (`find`, `redact`): `42.avsc`, `42.proto` or `42.desc` for the schema with "
-        "the id 42, `orders-value.avsc` for all values of the topic `orders`. `.desc`, `.pb` and `.binpb` are descriptor sets "
-        "of Protobuf, with imports. Searched after the topic `_schemas` and before the registry.",
+        "the id 42, `orders-value.avsc` for all values of the topic `orders`. `.desc`, `.pb` and `.binpb` files are Protobuf "
+        "descriptor sets with imports. Searched after the topic `_schemas` and before the registry.",
     )
     diamant_schema_registry_url: str | None = setting(
         _STRING,
@@ -470,8 +470,8 @@ class OwnSettings:
         _STRING,
         None,
         "Address of the HTTP port (`/metrics`, `/health`), as `host:port`; an empty host is every interface, port 0 a "
-        f"free port, an empty text turns HTTP off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` by default; in "
-        "a program or a test HTTP is off. If the address is in use, the broker runs without HTTP.",
+        f"free port, an empty string turns HTTP off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` by default; in "
+        "a program or a test, HTTP is off. If the address is in use, the broker runs without HTTP.",
     )
     diamant_http_token_file: str | None = setting(
         _STRING,
@@ -485,7 +485,7 @@ class OwnSettings:
         None,
         "Audit log file. Each request that changes anything but records and committed offsets, and each HTTP request that "
         "returns records, adds a line: client, address, action, outcome; never a key or value. Rotated at 10 MiB to one older "
-        "file, `.1`. The logger `diamant.audit` gets the same lines, those of reads at DEBUG. Best kept outside the data "
+        "file, `.1`. The logger `diamant.audit` receives the same lines, with reads at DEBUG. Best kept outside the data "
         "directory.",
     )
     diamant_certificate_key_ephemeral: bool = setting(
@@ -536,7 +536,7 @@ class OwnSettings:
     )
 
 
-# If these are not set, the default comes from hours or from a scheduler's interval, not from the topic's table.
+# If these are not set, the default comes from hours or from a scheduler's interval, not from the table of topics.
 _WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
 
 
@@ -545,7 +545,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
-    """Return the rows derived from the table of topics: each synonym with the type, limits and default of its topic config."""
+    """Return a row for each synonym in the table of topics, with the type, limits and default of its topic configuration."""
     keys = []
     for topic_key in TOPIC_CONFIGS.values():
         for synonym in topic_key.synonyms:

@@ -1,6 +1,6 @@
 """The table of client metrics subscriptions (resource type 16, KIP-714), which are checked, stored and shown.
 
-No client sends metrics, since the two APIs for them are not served, as in a Kafka without a metrics receiver.
+No client sends metrics, because the two APIs for them are not served. A Kafka broker without a metrics receiver does the same.
 
 Source: ClientMetricsConfigs.
 """

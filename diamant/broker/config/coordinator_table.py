@@ -17,7 +17,7 @@ def _of_several(kafkas_default: int) -> str:
 
 
 class CoordinatorSettings:
-    """The group and transaction coordinators."""
+    """The configurations of the group and transaction coordinators."""
 
     # Classic groups
     group_min_session_timeout_ms: int = setting(

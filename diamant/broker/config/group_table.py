@@ -1,7 +1,7 @@
 """The table of group configurations (resource type 32, KIP-848), with their validation and description.
 
 A group's own value overrides the broker's, within the broker's limits. A configuration may be set before its group exists.
-Configurations of streams groups are kept for a Kafka that opens the directory.
+Configurations of streams groups are stored for a Kafka broker that opens the directory.
 
 Source: GroupConfig, GroupConfigManager.
 """
@@ -69,7 +69,7 @@ def _row(
     validator: Validator | None = None,
     synonym: str | None = None,
 ) -> ConfigKey:
-    """Return a configuration without a broker's default, or with a default that only Kafka uses: `synonym`, else `group.NAME`."""
+    """Return a configuration without a broker-wide default, or whose default (`synonym`, else `group.NAME`) only Kafka uses."""
     is_of_broker = name not in _NO_SYNONYM and not name.startswith("errors.")
     synonyms = (synonym or f"group.{name}",) if is_of_broker else ()
     return ConfigKey(name, type_, default, documentation, validator, synonyms)
@@ -79,7 +79,7 @@ _OF_COORDINATOR = {key.name: key for key in settings_of(CoordinatorSettings)}
 
 
 def _of_broker(name: str, documentation: str) -> ConfigKey:
-    """Return a configuration with the type, default and limits of the broker's, such as group.share.session.timeout.ms."""
+    """Return a configuration with the type, default and limits of the broker-wide `group.NAME`."""
     key = _OF_COORDINATOR[f"group.{name}"]
     return ConfigKey(name, key.type, key.default, documentation, key.validator, (key.name,))
 
@@ -198,7 +198,7 @@ def _of_the_broker(config: BrokerConfig, name: str) -> Value:
 
 
 def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int:
-    """Return a group's own value, clamped to the broker's current limits (`GroupConfig.evaluate`), or the broker's value."""
+    """Return a group's own value, clamped to the broker's limits (`GroupConfig.evaluate`); if it has none, the broker's value."""
     text = overrides.get(name)
     if text is None:
         return _OF_THE_BROKER[name](config)
@@ -207,12 +207,12 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
 
 
 def text_of_group(name: str, overrides: Mapping[str, str]) -> str:
-    """Return a group's own value of a configuration that has no broker's default, or the table's default."""
+    """Return the value of a configuration without a broker-wide default: the group's own, else the default in the table."""
     return overrides.get(name, str(GROUP_CONFIGS[name].default).lower())
 
 
 def duration_ms(start: str) -> int | None:
-    """Return the milliseconds in a valid value `by_duration:...` of `share.auto.offset.reset`; None for other values."""
+    """Return the milliseconds in a valid `by_duration:...` value of `share.auto.offset.reset`; None for other values."""
     match = _DURATION.fullmatch(start)
     if match is None:
         return None
@@ -241,7 +241,7 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
 
 
 def _synonyms(key: ConfigKey, config: BrokerConfig) -> list[ConfigSynonym]:
-    """Return the sources of a value that a group does not set itself: the broker's configuration, or the default."""
+    """Return the sources of a value if a group does not set it itself: the broker's configuration, or the default."""
     name = key.synonyms[0] if key.synonyms else key.name
     if key.synonyms and name not in KAFKA_ONLY:
         return list(config.sources(name))

@@ -1,8 +1,9 @@
-"""The configurations of a broker that only Kafka uses. DescribeConfigs shows them read-only, since nothing here acts on them.
+"""Broker configurations that only Kafka uses. DescribeConfigs shows them as read-only, since they have no effect in Diamant.
 
-A row has the name, the type, and, after `=`, the value if there is one. Values are Kafka's defaults, unless Diamant is known to
-differ: it has one thread for requests, copies from no broker, moves no leaders, and has no remote storage and no metrics
-reporters. A star after the type marks a configuration that can be changed and is kept for a Kafka that opens the directory.
+A row has the name, the type and, after `=`, the value, if there is one. Values are Kafka's defaults except where these would be
+wrong: Diamant has one thread for requests, does not copy from other brokers, does not move leaders, and has no remote storage or
+metrics reporters. A star after the type marks a configuration that can be changed and is stored for a Kafka broker that opens the
+directory.
 
 Source: Kafka 4.4.0's response to DescribeConfigs.
 """

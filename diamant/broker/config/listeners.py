@@ -33,7 +33,7 @@ class Listener(NamedTuple):
     port: int
     security_protocol: str = PLAINTEXT
     broker: int = 0
-    """The position of its broker among `diamant.brokers`."""
+    """The index of its broker among the `diamant.brokers` of this process, from 0."""
 
     def of_broker(self, broker: int) -> Listener:
         """Return this listener for another broker of this process: brokers have consecutive ports, but port 0 stays 0."""
@@ -58,7 +58,7 @@ class Listener(NamedTuple):
 
     @property
     def http_scheme(self) -> str:
-        """The URL scheme if this is the HTTP port: https with TLS."""
+        """The URL scheme if this is the HTTP port: `https` with TLS, else `http`."""
         return "https" if self.security_protocol in TLS_PROTOCOLS else "http"
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Addresses:
 
     @property
     def http_url(self) -> str | None:
-        """The URL of the HTTP port for clients on this machine, ``http://host:port``, https with TLS; None if HTTP is off."""
+        """The URL of the HTTP port for clients on this machine, such as ``http://host:port``; None if HTTP is off."""
         return None if self.http is None else f"{self.http.http_scheme}://{self.http.address}"
 
 
@@ -86,12 +86,12 @@ _ADDRESS = re.compile(r"(?:\[[0-9A-Za-z:.%_-]*\]|[0-9A-Za-z.%_-]*):[0-9]{1,5}", 
 
 
 def listener_text(address: str, protocol: str = PLAINTEXT) -> str:
-    """Turn a bare ``host:port`` into a listener named after its protocol; a listener's text is returned unchanged."""
+    """Turn a bare ``host:port`` into a listener named after its protocol; return any other string unchanged."""
     return f"{protocol}://{address}" if _ADDRESS.fullmatch(address) else address
 
 
 def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
-    """Parse ``host:port`` as a listener of that name, for ports of other protocols. A ConfigError names the configuration."""
+    """Parse ``host:port`` of a non-Kafka port as a listener with this name. Raises ConfigError, which names the configuration."""
     if _ADDRESS.fullmatch(text) is None or int(text.rpartition(":")[2]) > 0xFFFF:
         raise ConfigError(f"{config_name}: {text!r} is not host:port with a port from 0 to 65535")
     return _parse_listener(config_name, f"{listener_name}://{text}", {listener_name: PLAINTEXT})
@@ -100,10 +100,10 @@ def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
 def parse_listeners(
     config_name: str, texts: Sequence[str], protocols: Mapping[str, str], *, names_may_share_ports: bool = False
 ) -> list[Listener]:
-    """Parse the listeners of one configuration. A ConfigError names the configuration.
+    """Parse the listeners of one configuration. Raises ConfigError, which names the configuration.
 
-    ``protocols``: listener name → security protocol. Two listeners may not share a name, nor a port unless it is 0 or
-    ``names_may_share_ports`` is set (advertised listeners may be behind one proxy).
+    ``protocols``: the security protocols, by listener name. Two listeners must not have the same name. They may have the same
+    address only if the port is 0 or ``names_may_share_ports`` is set (advertised listeners may be behind one proxy).
     """
     listeners: list[Listener] = []
     for text in texts:
@@ -132,7 +132,7 @@ def _parse_listener(config_name: str, text: str, protocols: Mapping[str, str]) -
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """Parse `listener.security.protocol.map`, ``NAME:PROTOCOL,...``, to a dictionary in capitals. Raises ConfigError."""
+    """Parse `listener.security.protocol.map`, ``NAME:PROTOCOL,...``, to a dictionary in upper case. Raises ConfigError."""
     protocols: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = (part.strip().upper() for part in entry.rpartition(":"))

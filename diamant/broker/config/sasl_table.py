@@ -1,5 +1,5 @@
-"""The table of the SASL configurations, with Kafka's names. They can be set for a listener, and for one of its mechanisms:
-`listener.name.inside.plain.sasl.jaas.config` is for PLAIN on the listener INSIDE.
+"""The table of the SASL configurations, with Kafka's names. They can also be set for one listener or one of its mechanisms:
+`listener.name.inside.plain.sasl.jaas.config` applies to PLAIN on the listener INSIDE.
 
 Source: SaslConfigs, BrokerSecurityConfigs of Kafka 4.3.
 """
@@ -17,7 +17,7 @@ USERS = "diamant.users"
 
 
 def parse_users(name: str, text: str) -> dict[str, str]:
-    """Parse a JSON object of users and passwords. Raises ConfigError for an invalid text, without any password in the message."""
+    """Parse a JSON object of users and passwords. Raises ConfigError if it is invalid; the message contains no password."""
     expected = f'{name}: expected a JSON object of users and passwords, such as {{"alice": "secret"}}'
     try:
         users = json.loads(text)
@@ -28,9 +28,9 @@ def parse_users(name: str, text: str) -> dict[str, str]:
         raise ConfigError(expected)
     for user, password in users.items():
         if not user or "\0" in user:
-            raise ConfigError(f"{name}: the user {user!r}: expected a name that is not empty and has no NUL")
+            raise ConfigError(f"{name}: the user {user!r}: expected a non-empty name without NUL")
         if not isinstance(password, str) or not password or "\0" in password:
-            raise ConfigError(f"{name}: the password of {user!r}: expected a text that is not empty and has no NUL")
+            raise ConfigError(f"{name}: the password of {user!r}: expected a non-empty string without NUL")
     return users
 
 

@@ -1,8 +1,8 @@
-"""The check of security settings. A broker whose settings request protection that it cannot provide must not start.
+"""Checks security settings: a broker whose settings request protection that it cannot provide must not start.
 
-TLS and SASL settings apply to listeners with TLS or SASL. They are refused if no such listener uses them.
+TLS and SASL settings apply to listeners with TLS or SASL, and are refused if no such listener uses them.
 
-Settings that are empty, at Kafka's default, or for a listener that is not opened request nothing.
+A setting requests nothing if it is empty, has Kafka's default value, or is for a listener that is not opened.
 
 Source: Kafka 4.3.1's response to DescribeConfigs.
 """
@@ -66,26 +66,26 @@ _WITHOUT_DEFAULT = frozenset(["delegation.token.secret.key"])
 _PREFIXES = ("sasl.", "ssl.")
 _OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
-"""The mechanisms as they occur in the names of settings, in lower case."""
+"""The mechanisms in the lower-case form in which names of settings contain them."""
 _OF_TLS = frozenset(key.name for key in SSL_CONFIGS) | {"ssl.protocol", "ssl.endpoint.identification.algorithm"}
 """The settings that a listener with TLS uses. The last two have no effect on a server."""
 
 
 def check_security(properties: Mapping[str, str], listeners: Sequence[Listener]) -> None:
     """Raise ConfigError if a setting requests security that a broker with these `listeners` does not provide. The message is one
-    line with the names of the settings, without values.
+    line that names the settings but not their values.
     """
     asked = security_settings(properties, listeners)
     if asked:
         verb, them = ("asks", "it") if len(asked) == 1 else ("ask", "them")
         raise ConfigError(
-            f"{', '.join(asked)} {verb} for security that Diamant does not have, or not on these listeners: any client "
+            f"{', '.join(asked)} {verb} for security that Diamant does not provide, at least not on these listeners: any client "
             f"could connect. Remove {them}, or open a listener that uses {them} (SSL, SASL_PLAINTEXT, SASL_SSL)"
         )
 
 
 def _is_for_sasl(name: str, value: str, with_sasl: Collection[str]) -> bool:
-    """True if a listener with SASL implements the setting."""
+    """Return True if a listener with SASL implements the setting."""
     if name == "security.inter.broker.protocol":
         return value.strip() in SASL_PROTOCOLS and bool(with_sasl)
     of_listener = _OF_A_LISTENER.fullmatch(name)
@@ -96,7 +96,7 @@ def _is_for_sasl(name: str, value: str, with_sasl: Collection[str]) -> bool:
 
 
 def _is_for_tls(name: str, value: str, with_tls: Collection[str]) -> bool:
-    """True if a listener with TLS implements the setting."""
+    """Return True if a listener with TLS implements the setting."""
     if name == "security.inter.broker.protocol":
         return value.strip() in TLS_PROTOCOLS and bool(with_tls)
     of_listener = _OF_A_LISTENER.fullmatch(name)
@@ -114,7 +114,7 @@ def setting_of_listener(name: str) -> str:
 
 
 def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterable[str]:
-    """Yield the names of a listener's own setting, most specific first, without the name of the broker-wide setting."""
+    """Yield the names under which a setting can be set for this listener alone, most specific first."""
     prefix = f"listener.name.{listener.lower()}."
     if mechanism:
         yield f"{prefix}{mechanism.lower()}.{setting}"
@@ -122,7 +122,7 @@ def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterab
 
 
 def security_settings(properties: Mapping[str, str], listeners: Sequence[Listener]) -> list[str]:
-    """Return the names in `properties` that request security which none of these listeners provides."""
+    """Return the names in `properties` that request security that none of these listeners provides."""
     names = [listener.name for listener in listeners]
     with_sasl = {listener.name for listener in listeners if listener.security_protocol in SASL_PROTOCOLS}
     with_tls = {listener.name for listener in listeners if listener.security_protocol in TLS_PROTOCOLS}
@@ -138,7 +138,7 @@ def security_settings(properties: Mapping[str, str], listeners: Sequence[Listene
 def kept_for_kafka(
     image: MetadataImage, node_id: int, listeners: Sequence[Listener], *, has_authorizer: bool
 ) -> list[str]:
-    """Return the log line about a metadata log's security settings and ACLs that have no effect here; empty if there are none."""
+    """Return the log line about security settings and ACLs in the metadata log that have no effect here; empty if none have."""
     kept = []
     for resource in ("", str(node_id)):
         kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), listeners)
@@ -148,10 +148,10 @@ def kept_for_kafka(
 
 
 def without_effect(names: Iterable[str]) -> str:
-    """Return the log line about dynamic settings without effect: as in Kafka, they do not secure a listener already open."""
+    """Return the log line about dynamic settings without effect. As in Kafka, they do not secure a listener that is open."""
     return (
-        f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here. Open listeners are not changed; "
-        "any client can connect to one without TLS and SASL"
+        f"{', '.join(names)}: stored for a Kafka broker that opens the directory, without effect here. Open listeners do not "
+        "change: any client can connect to one that has neither TLS nor SASL"
     )
 
 
@@ -172,7 +172,7 @@ def unprotected_ports(listeners: Sequence[Listener], http: Listener | None, *, h
 
 
 def _meant(name: str, listeners: Collection[str]) -> Iterable[str]:
-    """Return the settings that a name may mean: a listener's setting may begin with a mechanism (`plain.sasl.jaas.config`)."""
+    """Return the settings that a name may mean. A listener's setting may begin with a mechanism (`plain.sasl.jaas.config`)."""
     of_listener = _OF_A_LISTENER.fullmatch(name)
     if of_listener is None:
         return (name,)

@@ -14,7 +14,7 @@ _BOOLEAN, _STRING, _LIST, _PASSWORD = ConfigType.BOOLEAN, ConfigType.STRING, Con
 
 HTTP_PREFIX = "diamant.http."
 HTTP_STORES = (f"{HTTP_PREFIX}ssl.keystore.location", f"{HTTP_PREFIX}ssl.keystore.key")
-"""The HTTP port has TLS if one of these is set."""
+"""The HTTP port uses TLS if one of these is set."""
 
 _STORES = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 
@@ -130,7 +130,7 @@ SSL_CONFIGS = (
         replace(
             key,
             name=f"{HTTP_PREFIX}{key.name}",
-            documentation=f"Like `{key.name}`, for the HTTP port, which uses TLS if it has a key store. "
+            documentation=f"Like `{key.name}`, but for the HTTP port, which uses TLS if it has a key store. "
             f"The value of `{key.name}` does not apply to the HTTP port.",
             is_dynamic=key.name.startswith(_STORES),
         )

@@ -1,4 +1,4 @@
-"""The validation, merging and description of topic configurations."""
+"""Validates, merges and describes topic configurations."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerCo
 
 
 def append_to_list(name: str, current: str | None, addition: str) -> str:
-    """Return the value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no value of its own, so the default
-    is extended.
+    """Return the value after IncrementalAlterConfigs APPEND. If ``current`` is None, the topic has no value of its own, and the
+    default is extended.
     """
     entries = _list_entries("APPEND", name, current)
     return ",".join(entries + [entry for entry in _split(addition) if entry not in entries])
@@ -70,8 +70,8 @@ def subtract_from_list(name: str, current: str | None, removal: str) -> str:
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     """Return the configuration of a topic's logs: the topic's own values over the broker's defaults.
 
-    An override that does not parse is ignored, since it was valid for the broker that wrote it, and the log directory
-    must open here.
+    An override that does not parse is ignored: it was valid for the broker that wrote it, and must not prevent this broker from
+    opening the log directory.
     """
     values: dict[str, Any] = {
         field.name: _effective(TOPIC_CONFIGS[field.name.replace("_", ".")], overrides, broker)

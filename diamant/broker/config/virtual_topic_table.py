@@ -1,6 +1,6 @@
 """Diamant's virtual topic configurations, which are never stored: a command, and the cleaner's state.
 
-They serve clients that have only Kafka's admin client. IncrementalAlterConfigs with `diamant.compact=now` compacts the topic.
+They serve programs that have only Kafka's admin client. IncrementalAlterConfigs with `diamant.compact=now` compacts the topic.
 DescribeConfigs shows the others, read-only, for compacted topics; `diamant.describe=false` hides them. CreateTopics and
 AlterConfigs refuse the command, but ignore the others, since tools that copy a topic's configurations send them back.
 """
@@ -63,7 +63,7 @@ READ_ONLY = frozenset(ROWS) - {COMPACT}
 
 
 def refuse_command(text: str | None) -> None:
-    """Refuse a value of `diamant.compact` in a request that does not run commands. Raises KafkaError(INVALID_CONFIG)."""
+    """Raise KafkaError(INVALID_CONFIG) if a request that cannot run commands sets `diamant.compact` to a non-empty string."""
     if text:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -73,7 +73,7 @@ def refuse_command(text: str | None) -> None:
 
 
 def described(name: str, value: str) -> DescribedConfig:
-    """Return an entry of a DescribeConfigs response. Its source is the default, so that tools that copy set values skip it."""
+    """Return an entry of a DescribeConfigs response. Its source is the default, so tools that copy only set values skip it."""
     row = ROWS[name]
     return DescribedConfig(
         name=name,

@@ -44,7 +44,7 @@ def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> N
     with pytest.raises(ConfigError) as caught:
         BrokerConfig(properties={name: value})
     assert str(caught.value) == (
-        f"{name} asks for security that Diamant does not have, or not on these listeners: any client could connect. "
+        f"{name} asks for security that Diamant does not provide, at least not on these listeners: any client could connect. "
         "Remove it, or open a listener that uses it (SSL, SASL_PLAINTEXT, SASL_SSL)"
     )
 
@@ -132,10 +132,10 @@ def test_a_setting_of_a_listener_and_a_mechanism_wins() -> None:
     [
         ("[]", "expected a JSON object"),
         ("{", "invalid JSON at character 1"),
-        ('{"": "secret"}', "expected a name that is not empty"),
-        ('{"a\\u0000": "secret"}', "and has no NUL"),
-        ('{"a": ""}', "not empty"),
-        ('{"a": 1}', "expected a text"),
+        ('{"": "secret"}', "expected a non-empty name"),
+        ('{"a\\u0000": "secret"}', "without NUL"),
+        ('{"a": ""}', "non-empty"),
+        ('{"a": 1}', "expected a non-empty string"),
     ],
 )
 def test_users_that_cannot_be_are_refused(text: str, reason: str) -> None:
@@ -171,8 +171,8 @@ def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "diamant: ssl.provider, sasl.enabled.mechanisms ask for security that Diamant does not have, or not on these listeners: "
-        "any client could connect. Remove them, or open a listener that uses them (SSL, SASL_PLAINTEXT, SASL_SSL)\n"
+        "diamant: ssl.provider, sasl.enabled.mechanisms ask for security that Diamant does not provide, at least not on these "
+        "listeners: any client could connect. Remove them, or open a listener that uses them (SSL, SASL_PLAINTEXT, SASL_SSL)\n"
     )
     assert not (tmp_path / "data").exists()
 
@@ -189,8 +189,8 @@ async def test_stored_security_settings_without_effect_are_warned_of(
 ) -> None:
     """As in Kafka, the setting is stored and does not change a PLAINTEXT listener. Each start logs a warning."""
     said = (
-        ": kept for a Kafka that opens the directory, without effect here. Open listeners are not changed; "
-        "any client can connect to one without TLS and SASL"
+        ": stored for a Kafka broker that opens the directory, without effect here. Open listeners do not change: "
+        "any client can connect to one that has neither TLS nor SASL"
     )
     names = ["ssl.client.auth", "listener.name.plaintext.ssl.keystore.location"]
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
