@@ -1,4 +1,4 @@
-"""Diamant: a Kafka-compatible broker that stores Kafka's own file formats.
+"""Diamant: a Kafka-compatible broker that stores data in Kafka's own file formats.
 
     from diamant import Broker
 
@@ -12,7 +12,7 @@
 calls a broker in another process over HTTP. `DiamantContainer` replaces testcontainers' KafkaContainer. pytest discovers
 the fixtures `diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config`.
 
-Names are loaded on first use, so that importing one part does not import the broker.
+Each name is imported on first use, so that the other parts can be used without importing the broker.
 """
 
 from __future__ import annotations

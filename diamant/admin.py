@@ -1,4 +1,4 @@
-"""`diamant.Admin` and its errors: the client for the operations that Kafka lacks."""
+"""`diamant.Admin`, the client for the operations that Kafka lacks, and its errors."""
 
 from diamant.broker.client.admin import Admin as Admin
 from diamant.broker.client.admin import AdminError as AdminError

@@ -1,4 +1,4 @@
-"""The progress of a long call. One thread, the loop's or a worker's, writes it. Any thread may read it unless it is measured."""
+"""The progress of a long call. One thread (the loop's or a worker's) writes it; any may read it unless a `measure` is set."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
-    """Run a test that has the mark once for each schedule of compactions."""
+    """Run a marked test once for each schedule of compactions."""
     if item.get_closest_marker(ANY_COMPACTION) is None:
         return None
     from diamant.broker.schedules.schedule_mark import run_marked

@@ -1,4 +1,4 @@
-"""Formats numbers, sizes, times and a few facts about persons' records for people to read."""
+"""Formats numbers, sizes and times for people, and facts about a person's records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stay_text(row: Mapping[str, Any]) -> str:
     if not blanked:
         because = "the map gives neither a ground nor what is to be done, so the paper is not certified"
     if keep := row["keep"]:
-        last_ms = row.get("kept_until_ms")  # Only in plans.
+        last_ms = row.get("kept_until_ms")  # Only plans have it.
         last = f" (the last until {moment(last_ms)})" if last_ms is not None and keep["until"].startswith("P") else ""
         until, because = f"{_until(keep['until'])}{last}", f"of {keep['because']}"
     records = f"{counted(row['records'], 'record')} {'stays' if row['records'] == 1 else 'stay'}"

@@ -2,9 +2,9 @@
 AclPermissionType.
 
     User:alice READ topic users                     alice may read the topic users
-    User:alice READ,WRITE topic orders*             and read and write all topics whose names start with orders
+    User:alice READ,WRITE topic orders*             alice may read and write all topics whose names start with orders
     User:* DENY ALL group g from 10.0.0.7           no user at that address may do anything with the group g
-    User:ops ALTER cluster                          the cluster has no name
+    User:ops ALTER cluster                          ops may alter the cluster, which needs no name
 
 The short form consists of a principal, ALLOW (the default) or DENY, Kafka's operations, a resource type, a name (`*` matches
 every name) and optionally `from` and a host. Words that contain whitespace are quoted as in a shell.

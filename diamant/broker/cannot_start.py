@@ -14,7 +14,7 @@ class CannotStart(Exception):
     """A broker could not start. It holds no resources.
 
     `reason` says where and why; the message also says what to do. `__cause__` is an OSError about an address or a file, a
-    StorageError about the directory, or a ConfigError. `errno` is the system's number, EBUSY if the directory is in use, or None.
+    StorageError about the directory, or a ConfigError. `errno` is as in OSError, EBUSY if the directory is in use, or None.
     """
 
     def __init__(self, reason: str, number: int | None = None) -> None:

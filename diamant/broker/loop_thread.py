@@ -28,7 +28,7 @@ class LoopThread(threading.Thread):
             self.start()
             self._is_up.result()
         except KeyboardInterrupt:
-            # The interrupt may have hit `start` while it waited for the thread, so the thread may yet begin.
+            # The interrupt may have hit `start` while it waited for the thread, so the thread may still begin.
             if self._has_begun.wait(BEGIN_TIMEOUT_S):
                 self._end()
             raise

@@ -85,7 +85,7 @@ def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordL
         raise BadArgument(f"{unknown[0]!r} is not a field of a record; expected {', '.join(FIELDS)}")
     topic = found.get("topic", topic)
     if not isinstance(topic, str) or not topic:
-        raise BadArgument('topic: expected its name, as in {"topic": "users"}')
+        raise BadArgument('topic: expected the name of a topic, as in {"topic": "users"}')
     return RecordLine(
         topic,
         _number(found, "partition", 2**31 - 1),
@@ -131,10 +131,10 @@ def _bytes(value: object, name: str) -> bytes | None:
 
 def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
     if not isinstance(value, list):
-        raise BadArgument('headers: expected a list: [{"key": "name", "value": "..."}]')
+        raise BadArgument('headers: expected a list, as in [{"key": "name", "value": "..."}]')
     found = []
     for header in value:
         if not isinstance(header, Mapping) or not isinstance(header.get("key"), str):
-            raise BadArgument('headers: expected {"key": "name", "value": "..."} for each')
+            raise BadArgument('headers: expected {"key": "name", "value": "..."} for each header')
         found.append((header["key"], _bytes(header.get("value"), "value of a header")))
     return tuple(found)

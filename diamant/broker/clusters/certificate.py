@@ -109,7 +109,7 @@ def _elsewhere(outcome: ErasureOutcome) -> JsonObject:
 
 
 def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return a claim for each partition whose replicas all prove it, and for other partitions the reason of each replica."""
+    """Return a claim for each partition whose replicas all prove it, and for other partitions why their replicas do not."""
     reads = {(one.topic, one.partition, one.broker): one for one in outcome.reads}
     claims, refused = list[JsonObject](), list[JsonObject]()
     for part in outcome.partitions:

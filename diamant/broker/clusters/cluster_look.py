@@ -75,7 +75,7 @@ class Cluster(NamedTuple):
 
 
 def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation] = ()) -> Cluster:
-    """Inspect topics. Raises KafkaRefusal if one is missing, NotAllowed if the caller lacks `needed` rights, ConnectionFailed."""
+    """Inspect topics. Raises ConnectionFailed, KafkaRefusal if one is missing, or NotAllowed if a right in `needed` is."""
     asked = {
         "topics": [{"name": name} for name in (*names, TRANSACTION_TOPIC)],
         "allow_auto_topic_creation": False,
@@ -149,7 +149,7 @@ def all_configs(
 
 
 def in_requests(subjects: Iterable[T]) -> Iterator[list[T]]:
-    """Split topics or partitions into lists, one for each request, that keep both the request and its response small."""
+    """Split topics or partitions into lists that are short enough for one request and its response."""
     left = iter(subjects)
     while some := list(islice(left, MOST_IN_A_REQUEST)):
         yield some
@@ -172,7 +172,7 @@ def _operations(topic: Fields) -> frozenset[Operation] | None:
 
 
 def check_cleanable(topics: Iterable[SeenTopic]) -> None:
-    """Raise NotPossible if a topic cannot be cleaned now: it is internal, tiered or not compacted, or lacks a leader."""
+    """Raise NotPossible if a topic cannot be cleaned now: it is internal, tiered or not compacted, or a leader is missing."""
     for topic in topics:
         if topic.is_internal:
             raise NotPossible(f"topic {topic.name!r} is internal to the brokers: expected one of your own topics")

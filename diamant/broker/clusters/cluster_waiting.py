@@ -49,7 +49,7 @@ def _batches_with(data: bytes, offset: int) -> Iterator[BatchHeader]:
 class CleanerWait:
     """Waits until each replica in `targets` has lost the record at the given offset. Closes active segments if necessary.
 
-    `is_there` takes a replica's batches and the offset, and returns True if the wait for this replica has to continue.
+    `is_there` takes a replica's batches and the offset, and returns True if the wait for this replica must continue.
     """
 
     def __init__(

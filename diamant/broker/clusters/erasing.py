@@ -408,7 +408,7 @@ class ErasureRun(LoweringRun):
         self._replicas.read([one for one in marks if str(one) not in held], "reading the replicas")
 
     def _note_gone(self) -> None:
-        """Note tombstones that this run or an earlier one found and that are now gone, as they show that the key was there."""
+        """Note tombstones that this or an earlier run found but that are now gone, since they show that the key existed."""
         present = {one[:2] for one, read in self._replicas.reads.items() if read.tombstones}
         for read in self.outcome.reads:
             place = read.topic, read.partition

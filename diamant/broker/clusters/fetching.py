@@ -41,7 +41,7 @@ IN_FLIGHT = 4
 WAIT_MS = 250
 
 _AROUND_BYTES = 4096
-"""Room for what surrounds the batches in a response with one partition, unless very many transactions were aborted."""
+"""Enough for everything around the batches in a response with one partition, unless very many transactions were aborted."""
 _RESPONSE = Struct(">ihii")
 _PARTITION = Struct(">ihqqqi")
 _PREFIX = Struct(">qi")
@@ -240,7 +240,7 @@ def read_stretches(
     take: Callable[[Stretch, memoryview], object],
     check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Read stretches of any replicas concurrently, each until its end or a problem.
+    """Read stretches of any replicas concurrently, each up to its end or a problem.
 
     `take` receives whole batches as they arrive, in order within a stretch; the first and the last may reach beyond the stretch.
     Their memory is reused afterwards. `check` is called between responses. If either function raises, reading ends and the

@@ -1,5 +1,5 @@
-"""Lowers topic configurations temporarily: saves their values, sets those that the cluster accepts, waits until each broker shows
-them, and finally puts the old values back.
+"""Lowers topic configurations temporarily: saves the values, sets the lowest that the cluster accepts, waits until each broker
+shows them, and finally puts the old values back.
 
 Some clusters raise a given value or treat it as unset, so the values that DescribeConfigs shows afterwards are used. If a cluster
 accepts only long times, `CleaningDelays` has them. A value that another client has changed since then is left as it is, and
@@ -66,7 +66,7 @@ def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDel
 def lowering(
     client: KafkaClient, topics: Sequence[SeenTopic], *, tombstones_now: bool = False
 ) -> dict[str, dict[str, str]]:
-    """Return the values to set on each topic: the lowest that the cluster accepts (validate_only), where they are lower.
+    """Return the values to set on each topic: the lowest that the cluster accepts (validate_only), if lower than now.
 
     Raises NotPossible if the cluster accepts too few of them for the cleaner to run.
     """
@@ -83,7 +83,7 @@ def _is_higher(topic: SeenTopic, name: str, value: str) -> bool:
 
 
 def _accepted(client: KafkaClient, topic: SeenTopic, lowest: Mapping[str, str]) -> dict[str, str]:
-    """Have the cluster validate each change of a topic by itself, and return those that it accepts. Raises NotPossible."""
+    """Validate the changes of a topic one by one, and return those that the cluster accepts. Raises NotPossible."""
     refused: dict[str, str] = {}
     found = _accepted_of(client, topic, lowest, refused)
     if "min.cleanable.dirty.ratio" in refused:
@@ -180,7 +180,7 @@ def lower(
 
 
 def wait_known(client: KafkaClient, topics: Mapping[str, SeenTopic], values: Lowering) -> dict[str, dict[str, str]]:
-    """Wait until all brokers with replicas of the topics show these values. Returns those shown instead in the end, by topic."""
+    """Wait until all brokers with replicas of the topics show these values. Returns any other values still shown, by topic."""
     brokers: dict[int, set[str]] = {}
     for name in values:
         for broker in {broker for one in topics[name].partitions for broker in one.replicas}:

@@ -1,4 +1,4 @@
-"""Erases, compacts, resumes and restores on any Kafka cluster. The responses have the same fields as a Diamant broker's."""
+"""Implements erase, resume, compact and restore for any Kafka cluster. Responses have the same fields as a Diamant broker's."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def resume(
     secret = existing_signing_key(str(register.directory)).secret
     left: list[str] = []
     if work.changes:
-        # Otherwise, this run would take values that a killed run left lowered for the topics' own, and not lower them.
+        # Otherwise, this run would mistake the values lowered by a killed run for the topics' own, and not lower them.
         found = restore(client, erasure_id, register=register)
         left = found["left"]
         if found["not_put_back"]:
@@ -215,7 +215,7 @@ def check_alone(register: Register, work: ClusterWork) -> None:
 def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register: Register | None = None) -> JsonObject:
     """Put back configurations that a killed run left lowered. `forget`: give up an open erasure and drop its key.
 
-    Raises NotFound, NotPossible if the job belongs to another cluster, KafkaRefusal.
+    Raises NotFound, KafkaRefusal, or NotPossible if the job belongs to another cluster.
     """
     register = register or Register()
     work = register.get(work_id)

@@ -1,4 +1,4 @@
-"""Closes the active segments of a topic on every replica by appending to it, and checks from outside that they are closed.
+"""Closes a topic's active segments on every replica by appending to the topic, and checks from outside that they are closed.
 
 A segment rolls when the timestamp of an appended record is more than `segment.ms` later than that of the segment's first batch.
 The record is either the abort marker of an empty transaction, which no reader sees, or a tombstone for the erased key.
@@ -59,8 +59,8 @@ class Replica(NamedTuple):
 def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
     """Write a tombstone to each partition with acks=all, and return the offset or the refusal of each.
 
-    Retries until the client's timeout; a retry may write a second tombstone, which does no harm. Raises KafkaRefusal if a
-    partition has no leader, ConnectionFailed.
+    Retries until the client's timeout; a retry may write a second tombstone, which does no harm. Raises ConnectionFailed, or
+    KafkaRefusal if a partition has no leader.
     """
     batches = {place: bytes(build_batch([Record(0, at, key, None)], base_offset=0)) for place, at in times_ms.items()}
     found: dict[Place, int | KafkaRefusal] = {}

@@ -27,7 +27,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader, Record
 
 PLANTED_BYTES = 64 * 1024
-"""The size at which the copy with planted records ends: it consists of whole batches from the start of the first response."""
+"""The approximate size of the copy that gets planted records: whole batches from the start of the first response."""
 SAMPLE_BYTES = 256 * 1024
 """How many bytes of the first response are sampled to find out which bytes of the key are rare."""
 MAX_LISTED = 1000

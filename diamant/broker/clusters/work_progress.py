@@ -19,7 +19,7 @@ class TimeIsUp(Exception):
 
 
 class WorkProgress:
-    """Reports progress, in the fields of a broker's job, and notes to the caller. `check` raises TimeIsUp after `timeout_s`."""
+    """Reports progress (in the form of a broker's job) and notes to the caller. `check` raises TimeIsUp after `timeout_s`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class WorkProgress:
         self._began = self.clock()
 
     def check(self) -> None:
-        """Report the progress, but at most once in `SHOWN_S`. Raises TimeIsUp."""
+        """Report the progress, but at most once every `SHOWN_S` seconds. Raises TimeIsUp."""
         now = self.clock()
         if now > self._deadline:
             raise TimeIsUp

@@ -1,1 +1,1 @@
-"""Configuration: tables of configurations, their values parsed and checked, and `BrokerConfig`."""
+"""Configuration: the tables of configurations, the parsing and checking of values, and `BrokerConfig`."""

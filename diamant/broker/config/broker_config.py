@@ -70,7 +70,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     """The configuration of a broker. Immutable; raises ConfigError for invalid values.
 
     ``listen``: one or several of ``host:port`` or ``NAME://host:port``; port 0 takes a free port. ``data_dir``: the data
-    directory. ``properties``: strings by Kafka's names. Further keywords are Kafka's names with underscores and may have
+    directory. ``properties``: strings by Kafka's names. Further keywords are Kafka's names with underscores and accept
     Python values. ``listen`` and ``data_dir`` override keywords, and keywords override properties. ``users``: names and
     passwords; addresses without a NAME then become SASL_PLAINTEXT listeners. ``acls``: strings such as "User:alice READ topic
     users", or `Acl` objects; they turn the authorizer on.
@@ -413,7 +413,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _name_of(keyword: str) -> str:
-    """Return the name of a keyword's configuration. Raises TypeError if there is none: only `properties` may have other names."""
+    """Return the configuration name that a keyword means. Raises TypeError if it is unknown: `properties` accepts other names."""
     name = {"tls": TLS, "brokers": BROKERS}.get(keyword) or keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
@@ -467,7 +467,7 @@ def _check_request_memory(values: Mapping[str, Value]) -> None:
 
 
 def _check_ports(listeners: Sequence[Listener]) -> None:
-    """Check that the ports of several brokers are valid and different, since most of them are derived from the first."""
+    """Check that the ports of several brokers, which by default are consecutive, are valid and distinct."""
     taken: dict[tuple[str, int], Listener] = {}
     for listener in filter(lambda one: one.port, listeners):
         if listener.port > 0xFFFF:
@@ -499,7 +499,7 @@ def _data_dir(values: Mapping[str, Value]) -> str:
 def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[Listener], list[Listener]]:
     """Return the listeners to bind and the advertised listeners, in the same order."""
     if "broker" not in _strings(values["process.roles"]):
-        raise ConfigError("process.roles: broker must be among them")
+        raise ConfigError("process.roles: must include broker")
     controllers = {name.upper() for name in _strings(values["controller.listener.names"])}
     protocols = parse_protocol_map(str(values["listener.security.protocol.map"]))
     if not is_map_set:
@@ -539,7 +539,7 @@ def _names(listeners: Iterable[Listener]) -> str:
 
 
 def _advertised_by_default(listener: Listener) -> Listener:
-    """Replace a host that means every interface with this machine's name, which is used if no connection has an address."""
+    """Replace a host that means every interface with this machine's name, for uses in which no client has connected."""
     return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
 
 

@@ -69,7 +69,7 @@ def _row(
     validator: Validator | None = None,
     synonym: str | None = None,
 ) -> ConfigKey:
-    """Return a configuration without a broker-wide default, or whose default (`synonym`, else `group.NAME`) only Kafka uses."""
+    """Return a configuration without a broker-wide default, or with one (`synonym`, else `group.NAME`) that only Kafka uses."""
     is_of_broker = name not in _NO_SYNONYM and not name.startswith("errors.")
     synonyms = (synonym or f"group.{name}",) if is_of_broker else ()
     return ConfigKey(name, type_, default, documentation, validator, synonyms)
@@ -241,7 +241,7 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
 
 
 def _synonyms(key: ConfigKey, config: BrokerConfig) -> list[ConfigSynonym]:
-    """Return the sources of a value if a group does not set it itself: the broker's configuration, or the default."""
+    """Return the sources of a value that a group has not set itself: the broker's configuration, or the default."""
     name = key.synonyms[0] if key.synonyms else key.name
     if key.synonyms and name not in KAFKA_ONLY:
         return list(config.sources(name))

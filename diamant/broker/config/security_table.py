@@ -66,7 +66,7 @@ _WITHOUT_DEFAULT = frozenset(["delegation.token.secret.key"])
 _PREFIXES = ("sasl.", "ssl.")
 _OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
-"""The mechanisms in the lower-case form in which names of settings contain them."""
+"""The lower-case names of mechanisms that occur in the names of settings."""
 _OF_TLS = frozenset(key.name for key in SSL_CONFIGS) | {"ssl.protocol", "ssl.endpoint.identification.algorithm"}
 """The settings that a listener with TLS uses. The last two have no effect on a server."""
 
@@ -138,7 +138,7 @@ def security_settings(properties: Mapping[str, str], listeners: Sequence[Listene
 def kept_for_kafka(
     image: MetadataImage, node_id: int, listeners: Sequence[Listener], *, has_authorizer: bool
 ) -> list[str]:
-    """Return the log line about security settings and ACLs in the metadata log that have no effect here; empty if none have."""
+    """Return at most one log line, which names the security settings and ACLs in the metadata log that have no effect here."""
     kept = []
     for resource in ("", str(node_id)):
         kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), listeners)

@@ -73,7 +73,7 @@ def refuse_command(text: str | None) -> None:
 
 
 def described(name: str, value: str) -> DescribedConfig:
-    """Return an entry of a DescribeConfigs response. Its source is the default, so tools that copy only set values skip it."""
+    """Return an entry of a DescribeConfigs response. Its source is the default, so tools skip it when they copy set values."""
     row = ROWS[name]
     return DescribedConfig(
         name=name,

@@ -200,7 +200,7 @@ def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
         ({"node.id": "1", "broker.id": "2"}, "they must agree"),
         ({"log.dirs": "a,b"}, "expected one directory, got 2"),
         ({"log.dirs": "a", "metadata.log.dir": "b"}, "must be a"),
-        ({"process.roles": "controller"}, "broker must be among them"),
+        ({"process.roles": "controller"}, "must include broker"),
         ({"listeners": "127.0.0.1:9092"}, "is not NAME://host:port"),
         ({"listeners": "PLAINTEXT://h:70000"}, "is not NAME://host:port"),
         ({"listeners": ""}, "expected at least one for clients"),
