@@ -1,1 +1,1 @@
-"""Compactions and erasures on any Kafka cluster, from outside."""
+"""Compactions and erasures on any Kafka cluster, carried out by a client."""

@@ -157,7 +157,7 @@ class CleanerWait:
             for one in found["active_producers"]:
                 if one["current_txn_start_offset"] >= 0:
                     return (
-                        f"an open transaction of producer {one['producer_id']} holds the cleaner from offset "
+                        f"an open transaction of producer {one['producer_id']} blocks the cleaner from offset "
                         f"{one['current_txn_start_offset']} on"
                     )
         return ""

@@ -233,7 +233,7 @@ class PutBack(NamedTuple):
 def put_back(
     client: KafkaClient, register: Register, work: ClusterWork, names: Collection[str] | None = None
 ) -> PutBack:
-    """Put back the lowered values, or only those of `names`; return what was not put back. Goes on if a topic fails."""
+    """Put back the lowered values, or only those of `names`; return what was not put back. Continues if a topic fails."""
     own = {
         topic: {name: value for name, value in lowered.items() if names is None or name in names}
         for topic, lowered in work.changes.items()
@@ -245,7 +245,7 @@ def put_back(
             if not isinstance(shown, KafkaRefusal):
                 values[topic] = _to_put_back(topic, own[topic], shown, left)
             elif shown.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                left.append(f"topic {topic!r} was deleted: its configurations went with it")
+                left.append(f"topic {topic!r} was deleted, and its configurations with it")
                 del work.changes[topic]
             else:
                 failed[topic] = str(shown)

@@ -18,7 +18,7 @@ PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"
 SASL_SSL = "SASL_SSL"
 SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, SASL_SSL)
-"""In the order of their numbers (`SecurityProtocol`)."""
+"""In the order of their numbers in Kafka's `SecurityProtocol`."""
 SASL_PROTOCOLS = (SASL_PLAINTEXT, SASL_SSL)
 TLS_PROTOCOLS = ("SSL", SASL_SSL)
 META_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104  (nothing is bound here)
