@@ -1,1 +1,1 @@
-"""Redactions on disk: the language, the search for records, their rewriting, and the claims."""
+"""Redactions on disk: the `where` language, the search for records, the rewriting of segments, and the certificate's claims."""

@@ -1,12 +1,12 @@
-"""Blanking: the named fields of matching records change, and everything else in these records stays.
+"""Blanking: changes the named fields of matching records and leaves the rest of these records as it is.
 
-    fields      value.customer.name, value["e mail"], header.user, header.user.name; at least one step after `value`
-    blank       the fields become null, the schema's default, empty, or a fixed text: `null`, `default`, `empty`, `text:***`
+    fields      value.customer.name, value["e mail"], header.user, header.user.name; `value` needs a path
+    blank       the fields become null, the schema's default, empty, or a fixed string: `null`, `default`, `empty`, `text:***`
     set         a field becomes a given value: value.name="Ada L."
 
-Null in Protobuf is a field that is left out. A field that a record does not have is not added. Keys cannot change, because
-another key is another record. A record is Unchangeable if the schema of a value is missing or does not allow the new value, or if
-a path may lead through a text that is JSON itself; `where` then judges it UNDECIDED, with the reason.
+In Protobuf, `null` omits the field. A field that a record does not have is not added. Keys cannot change, because another key
+means a different record. A record is Unchangeable if the schema of a value is missing or does not allow the new value, or if
+a path may lead through a string that itself contains JSON; `where` then judges the record UNDECIDED, with the reason.
 
 Bounds: `MAX_FIELDS` fields; one value and its decoded forms at a time.
 """
@@ -42,10 +42,10 @@ MAX_FIELDS = 100
 _TEXT = f"{TEXT}:"
 _GIVEN = "a given value"
 _EXAMPLE = """--set 'value.name="Ada L."'"""
-"""Example with quotes that keep a shell from removing the quotes of the text."""
+"""Example in which the outer quotes keep the shell from removing the inner ones."""
 
 _Edited: TypeAlias = tuple[bytes, list[list[Edit]]]
-"""The new bytes, and the edits of each field."""
+"""The new bytes, and a list of edits for each field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class FieldChange:
     field: str
     """`VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into the value; for a header, its name and then steps into its value."""
+    """The steps into the value; for a header, its name followed by the steps into its value."""
     new: NewValue
 
     @property
     def name(self) -> str:
-        """The field as written in the language."""
+        """The field in the syntax of `where`, such as `value.customer.name`."""
         return field_text(self.field, self.path)
 
     def header(self, old: bytes | None) -> bytes | None:
@@ -74,7 +74,7 @@ class FieldChange:
         return None if text is None else str(text).encode()
 
     def to_fields(self, secret: bytes) -> dict[str, str]:
-        """Return the row for a certificate, in which a given value stands as its keyed digest."""
+        """Return the change as a row of a certificate, with a keyed digest in place of a given value."""
         new = self.new
         if new.kind == GIVEN:
             digest = keyed_digest(secret, new.text.encode()).hex()
@@ -87,18 +87,18 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Blanking:
-    """The changes of single fields (`where.RecordChange`). Usable from any thread."""
+    """Changes to individual fields; implements `where.RecordChange`. Usable from any thread."""
 
     changes: tuple[FieldChange, ...]
 
     @property
     def said(self) -> Sequence[bytes]:
-        """The texts in given values."""
+        """The non-empty strings in the given values, as UTF-8."""
         given = [one.new for one in self.changes if one.new.kind == GIVEN]
         return [text for one in given for text in _texts_given(one.given) if text]
 
     def change(self, record: Record, values: Values) -> ChangedRecord:
-        """Return the changed record; the record itself if nothing changes. Raises Unchangeable."""
+        """Return the changed record, or the same record if nothing changes. Raises Unchangeable."""
         value, headers = record.value, record.headers
         lost: list[bytes] = []
         seen: list[str] = []
@@ -118,18 +118,18 @@ class Blanking:
         return ChangedRecord(record._replace(value=value, headers=headers), lost, seen)
 
     def to_fields(self, secret: bytes) -> list[dict[str, str]]:
-        """Return the rows for a certificate."""
+        """Return the changes as rows of a certificate."""
         return [one.to_fields(secret) for one in self.changes]
 
 
 def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) -> Blanking | None:
     """Return the changes that a request specifies; None if it specifies none. Raises WhereError.
 
-    `blank`: fields. `blank_with`: their replacement. `given`: texts such as `value.name="Ada L."`.
+    `blank`: the fields to blank. `blank_with`: their replacement. `given`: assignments such as `value.name="Ada L."`.
     """
     if not blank and not given:
         if blank_with != NULL:
-            raise WhereError("blank_with: there is no field to blank; name it with blank")
+            raise WhereError("blank_with: there is no field to blank; specify one with blank")
         return None
     changes = []
     if blank:
@@ -152,9 +152,9 @@ def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) 
 def stated_blanking(
     rows: Sequence[Mapping[str, Any]], given: RecordChange | None, secret: bytes | None
 ) -> Blanking | None:
-    """Return the changes that a certificate states. `given`: the values of which it has only digests.
+    """Return the changes stated in a certificate. `given`: the source of the values that it contains only as digests.
 
-    Returns None if one of these values is missing or does not fit its digest. Raises WhereError.
+    Returns None if one of these values is missing or does not match its digest. Raises WhereError.
     """
     known = {one.name: one for one in given.changes} if isinstance(given, Blanking) else {}
     changes = []
@@ -174,18 +174,18 @@ def _replacement(text: str) -> NewValue:
     if text in (NULL, DEFAULT, EMPTY):
         return NewValue(text)
     if not text.startswith(_TEXT):
-        raise WhereError(f"blank_with: expected {NULL}, {DEFAULT}, {EMPTY} or a fixed text, as in {_TEXT}***")
+        raise WhereError(f"blank_with: expected {NULL}, {DEFAULT}, {EMPTY} or a fixed string, as in {_TEXT}***")
     _check_text(text, "blank_with")
     return NewValue(TEXT, text.removeprefix(_TEXT))
 
 
 def _json(text: str) -> str:
-    """Check a value that is given as JSON. Raises WhereError."""
+    """Return a JSON text unchanged. Raises WhereError if it is invalid, too long or cannot be encoded as UTF-8."""
     _check_text(text, "set")
     try:
         json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise WhereError(f"set: the value is not JSON; a text needs its quotes, as in {_EXAMPLE}") from None
+        raise WhereError(f"set: the value is not JSON; a string needs quotes, as in {_EXAMPLE}") from None
     return text
 
 
@@ -197,27 +197,27 @@ def _check_text(text: str, what: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise WhereError(f"{what}: the text has lone surrogates, which UTF-8 cannot hold") from None
+        raise WhereError(f"{what}: the text has lone surrogates, which UTF-8 cannot encode") from None
     if size > MAX_BYTES:
-        raise WhereError(f"{what}: the text has {size} bytes, at most {MAX_BYTES} are allowed")
+        raise WhereError(f"{what}: the text has {size} bytes, but at most {MAX_BYTES} are allowed")
 
 
 def _check(changes: Sequence[FieldChange]) -> None:
-    """Raise WhereError for fields that cannot change, or cannot change together."""
+    """Raise WhereError if there are too many fields, a field cannot be changed, or two fields overlap."""
     if len(changes) > MAX_FIELDS:
         raise WhereError(f"blank: more than {MAX_FIELDS} fields")
     for one in changes:
         if one.field not in (VALUE, HEADER):
             raise WhereError(
-                "blank: keys cannot change, since another key is another record; erase the key, or redact its records"
+                "blank: keys cannot change, because another key means a different record; erase the key, or redact its records"
             )
         if not one.path:
             raise WhereError(
-                "blank: expected a field of the value, as in value.name; without its value a record is a tombstone"
+                "blank: expected a field of the value, as in value.name; a record without a value would be a tombstone"
             )
         is_header = one.field == HEADER and len(one.path) == 1
         if is_header and one.new.kind == GIVEN and not isinstance(one.new.given, str | None):
-            raise WhereError("set: the value of a header must be a text or null")
+            raise WhereError("set: the value of a header must be a string or null")
     for first, second in combinations(changes, 2):
         size = min(len(first.path), len(second.path))
         if first.field == second.field and first.path[:size] == second.path[:size]:
@@ -225,7 +225,7 @@ def _check(changes: Sequence[FieldChange]) -> None:
 
 
 def _texts_given(value: Any) -> Iterator[bytes]:
-    """Yield the texts in a JSON value."""
+    """Yield the strings in a JSON value as UTF-8, without the names in objects."""
     if isinstance(value, str):
         yield value.encode(errors="surrogatepass")
     elif isinstance(value, list | dict):
@@ -265,7 +265,7 @@ def _changed_value(
         try:
             root = values.decode(frame, field)
             if any(leads_into_text(root, one.path) for one in changes):
-                raise Unchangeable("the path leads through a text that is JSON itself")
+                raise Unchangeable("the path leads through a string that contains JSON")
             payload, made = values.change(frame, field, [(one.path, one.new) for one in changes])
         except Undecodable:
             return _json_in_frame(frame, changes)

@@ -1,20 +1,20 @@
-"""The claims of a redaction's certificate, made and later checked with the same scan as those of an erasure.
+"""The claims in a redaction's certificate: how they are made, and later checked, with the scan that erasures use.
 
-`where` itself decides about records: each record in every file of the topic's partitions, whatever the file's name or state, is
-judged once more. The certificate holds a digest of `where`, and its shape, without the values of its comparisons.
+The scan applies `where` once more to each record in every file of the topic's partitions, whatever the file's name or state. The
+certificate contains a digest of `where`, and its shape: the condition without the values of its comparisons.
 
     records-gone       no record below the claim's end matches `where`
-    fields-blanked     in every matching record below the claim's end, the named fields are as the request wants them, except
-                       in records that cannot be changed, if the request says to keep them
-    records-present    at least one record matches and, if fields are named, these are not as the request wants them
+    fields-blanked     in every matching record below the claim's end, the named fields have the requested values, except in
+                       records that cannot be changed, if the request says to keep them
+    records-present    at least one record matches and, if fields are named, they do not have the requested values
     inconclusive       something is unreadable, bytes of a removed value lie outside records, a record cannot be changed or
                        may or may not match (unless the request says to keep such records), or a matching or undecided
-                       record lies in a file of no partition
+                       record lies in a file that belongs to no partition
     not-there          the partition has no file
 
-In addition, the bytes of removed values and the texts in `where` (12 bytes and more) are searched for everywhere, and listed if
-they occur in other records. On compacted topics, older values of matching keys are removed, too, although they do not match
-`where`; only this search covers them.
+Everything is also searched for the bytes of removed values and the strings in `where` (12 bytes or more), which are listed if
+they occur in other records. On compacted topics, older values of matching keys are removed even if they do not match `where`;
+only this search covers them.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ if TYPE_CHECKING:
 
 RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
-"""Reason for matching records from the last stable offset on, which stay until their transactions end."""
+"""Reason why matching records from the last stable offset on remain: their transactions have not ended."""
 
 KEPT = "Records of which it cannot be told whether they match were left, as the request wanted it"
 KEPT_UNCHANGED = "Records that match but cannot be changed, or that may match, were left, as the request wanted it"
 MAX_KEPT = 100
-"""Limit of the offsets of undecided records that a certificate lists per partition."""
+"""Maximum number of offsets of kept records that a certificate lists per partition or stray file, and of such files."""
 
 MEANT = (VALUE, TOMBSTONE)
-"""Kinds of matching records: with and without a value."""
+"""The kinds of findings for matching records: those with a value, and tombstones."""
 
 MAX_UNMATCHED = 10
-"""Limit of the records named in a certificate that do not match but contain the texts."""
+"""Maximum number of records listed in a certificate that contain the strings of `where` but do not match it."""
 
 WHERE = "where"
-"""The kind of needles that are texts or bytes of `where`."""
+"""The kind of the needles that are strings or bytes from `where`."""
 
 NOT_COVERED = (
     COPIES,
@@ -111,7 +111,7 @@ NOT_COVERED_OF_FIELDS = (
 
 
 class Redacted(Subject):
-    """The subject of the certifying scan: records of one topic that match `where`, and needles everywhere."""
+    """The subject of the certifying scan: the records of one topic that match `where`, and needles in all files."""
 
     __slots__ = ("known", "where")
     judges_bytes: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class Redacted(Subject):
         super().__init__(None, topics, needles)
         self.where = where
         self.known: tuple[str, Where] | None = None
-        """The topic of known positives, and their `where`."""
+        """The topic of the known positives, and the `where` that matches them."""
 
     def with_known(self, known: KnownPositives) -> Redacted:
         found = Redacted(self.where, self.topics | {known.topic}, self.needles.joined(known.needles))
@@ -149,12 +149,12 @@ class Redacted(Subject):
     def unexplained(
         self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
     ) -> list[tuple[str, Needle]]:
-        # A record whose fields were changed still matches, so it has the texts of `where`.
+        # A record whose fields were changed still matches, so it is expected to contain the strings of `where`.
         is_done = self._may_be_own(topic) and self._where_of(topic).judge(record) == DONE
         return [one for one in hits if one[1].kind != WHERE] if is_done else hits
 
     def is_in_the_way(self, finding: Finding) -> bool:
-        # Texts of `where` also occur outside the topic's records; only a matching record counts.
+        # A string of `where` outside matching or undecided records is no obstacle, because it may have another origin.
         if is_kept(self.where, finding):
             return False
         is_record = finding.what in (SAME_KEY, UNDECIDED)
@@ -182,9 +182,10 @@ def gone_state(where: Where) -> str:
 
 
 def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
-    """Return the state of a partition for offsets below `claim_end`. Directories set aside count as a whole.
+    """Return the state of a partition below offset `claim_end`; findings in directories set aside count at any offset.
 
-    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle. `RECORDS_GONE` stands for `gone_state`.
+    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle. Success is always returned as `RECORDS_GONE`,
+    even if `gone_state` is FIELDS_BLANKED.
     """
     if partition not in report.partitions and not report.problems(partition):
         return NOT_THERE
@@ -198,7 +199,7 @@ def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, unde
 
 
 def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: int) -> bool:
-    """Tell whether only undecided records prevent a claim, so that waiting does not help."""
+    """Tell whether undecided records alone prevent a claim; waiting does not help then."""
     return state_of(report, partition, claim_end) == INCONCLUSIVE and (
         state_of(report, partition, claim_end, KEEP) == RECORDS_GONE
     )
@@ -235,7 +236,7 @@ def is_kept(where: Where, finding: Finding) -> bool:
 
 
 def kept_astray(report: ScanReport, where: Where) -> list[JsonObject]:
-    """Return, for a certificate, up to `MAX_KEPT` files outside partitions with undecided records that were kept."""
+    """Return, for a certificate, the undecided records that were kept in up to `MAX_KEPT` files outside partitions."""
     offsets: dict[str, set[int]] = {}
     for one in report.astray:
         if is_kept(where, one) and one.offset is not None:
@@ -252,9 +253,9 @@ def kept_astray(report: ScanReport, where: Where) -> list[JsonObject]:
 
 
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
-    """Return the records that match `where` from offset `first` on, and below `end`, ascending."""
+    """Return the findings of matching records from offset `first` up to, but not including, `end`; in ascending order."""
     found = {
-        # A tombstone with a value in its headers is found as both kinds.
+        # A tombstone whose headers contain a value has a finding of each kind.
         (one.file, one.offset): one
         for one in report.above(partition, first)
         if one.what in MEANT and (end is None or (one.offset or 0) < end)
@@ -263,10 +264,10 @@ def matching_from(report: ScanReport, partition: TopicPartition, first: int, end
 
 
 def unmatched(report: ScanReport, subject: Redacted) -> JsonObject | None:
-    """Return, for a certificate, the records that do not match `where` but contain its texts; None if there are none.
+    """Return, for a certificate, the records that contain the strings of `where` but do not match it; None if no record does.
 
-    If no record matches at all, the field or path may be wrong. Covers texts of 12 bytes and more in the topic itself, and
-    counts the records that the report lists.
+    If no record matches at all, the field or path may be wrong. Counts only records of the topic that the report lists. Strings
+    of less than 12 bytes are not searched for, and count as present.
     """
     searched = {one.digest.hex() for one in subject.needles if one.kind == WHERE}
     there: dict[tuple[str, int, int], set[str]] = {}
@@ -292,7 +293,7 @@ def unmatched(report: ScanReport, subject: Redacted) -> JsonObject | None:
 
 
 def request_fields(where: Where, topic: str, secret: bytes) -> JsonObject:
-    """Return the fields of a certificate about the request."""
+    """Return the fields of a certificate that describe the request."""
     return {
         "topics": [topic],
         "where_shape": where.shape,
@@ -311,7 +312,7 @@ def check_redaction_claims(
     where: Where | None,
     secret: bytes | None,
 ) -> Steps:
-    """Yield the subject of a scan for all that the certificate says is gone, and record the result. Blocking."""
+    """Check the claims of a certificate: yield the subject to scan for, take the report, add results to `found`. Blocking."""
     request = certificate["request"]
     if where is None:
         found.notes.append(

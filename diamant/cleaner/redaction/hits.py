@@ -1,8 +1,8 @@
-"""The records of one partition that a search selected or left undecided, so that a later search need not judge the others.
+"""The records of one partition that a search matched or left undecided; a later search judges no others.
 
     hits = Hits(log_end_offset)
-    hits.add(17)                           while the search reads
-    locate_records(..., hits=hits)         judges only the hits, and records written since
+    hits.add(17)                           during the first search
+    locate_records(..., hits=hits)         judges only the hits and records written since
 
 The proof of a redaction does not rely on hits: its scan reads everything.
 """
@@ -17,25 +17,25 @@ from typing import TypeAlias
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_HITS = 100_000
-"""Limit of hits per partition, 8 bytes each; with more hits, everything is read again."""
+"""Maximum number of hits per partition, 8 bytes each; if there are more, the whole partition is read again."""
 
 
 class Hits:
     """The offsets of one partition at which records may match. For one thread at a time."""
 
     def __init__(self, below_offset: int) -> None:
-        """`below_offset`: the end of the offsets that were read."""
+        """`below_offset`: the exclusive end of the range of offsets that the search read."""
         self._below_offset = below_offset
         self._offsets = array("q")
         self._is_sorted = True
         self.records_in: dict[tuple[int, int], int] = {}
-        """Number of users' records in each segment that was read, by base offset and size."""
+        """Number of user records in each segment that was read, by the segment's base offset and size."""
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def add(self, offset: int) -> None:
-        """Add an offset, which may repeat."""
+        """Add an offset. Offsets may repeat, in any order."""
         self._offsets.append(offset)
         self._is_sorted = False
 
@@ -47,7 +47,7 @@ class Hits:
         self.records_in = other.records_in
 
     def may_be_in(self, first_offset: int, last_offset: int) -> bool:
-        """Tell whether a record in a range of offsets may match."""
+        """Tell whether a record in this range of offsets may match because it is a hit or was not searched."""
         if last_offset >= self._below_offset:
             return True
         if not self._is_sorted:
@@ -58,4 +58,4 @@ class Hits:
 
 
 HitsByPartition: TypeAlias = Mapping[TopicPartition, Hits]
-"""Hits by partition. Partitions without an entry must be read as a whole."""
+"""Hits by partition. A partition without an entry must be read as a whole."""

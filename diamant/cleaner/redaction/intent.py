@@ -1,7 +1,7 @@
-"""The intent of a redaction: all that a broker needs to resume the redaction after a stop in the middle.
+"""The intent of a redaction: everything a broker needs to resume the redaction after an interruption.
 
-It is written once everything is located and before anything is changed. It stays during the scan, and is removed when the
-certificate is on disk. To resume, the broker locates the remaining records again, so it does not matter where it was stopped.
+It is written when all records have been located, before any is changed, and kept until the certificate is on disk. To resume,
+the broker locates the remaining records again, so it does not matter at which point it was interrupted.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 LOCATING = "locating"
-"""Nothing is changed yet; this phase has no intent on disk."""
+"""Nothing has been changed yet; no intent is on disk in this phase."""
 REWRITING = "rewriting"
-"""The records in `found` may still be there."""
+"""The records in `found` may not have been removed or changed yet."""
 REWRITTEN = "rewritten"
-"""The records in `found` are gone; the certificate is missing."""
+"""The records in `found` have been removed or changed; the certificate is not written yet."""
 HELD = "held"
-"""Some records are left, in open transactions or unreadable places. The redaction is tried again."""
+"""Some records remain, in open transactions or unreadable places. The redaction will be retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The records to remove from one partition, or to change, as located beforehand; sums over all runs so far."""
+    """The records of one partition that were located for removal or change, summed over all runs unless stated otherwise."""
 
     records: int = 0
     matched: int = 0
     superseded: int = 0
     unchanged: int | None = None
-    """With fields to change: matching records that needed no change in the last run. Else None."""
+    """Number of matching records that needed no change in the last run; None if the request names no fields."""
     fields: tuple[str, ...] | None = None
-    """With fields to change: the fields that at least one matching record has. Else None."""
+    """The named fields that at least one matching record or its schema has; None if the request names no fields."""
     offsets: tuple[int, ...] = ()
     offset_ranges: tuple[tuple[int, int], ...] = ()
     offset_ranges_not_listed: int = 0
     files: tuple[str, ...] = ()
     undecided: int = 0
-    """Undecided records in the last run, as listed in `undecided_offsets`."""
+    """Number of undecided records in the last run; `undecided_offsets` lists the first of them."""
     undecided_offsets: tuple[int, ...] = ()
     unchangeable: int | None = None
-    """With fields to change: undecided records that match but cannot be changed. Else None, as are the next two fields."""
+    """Number of undecided records that match but cannot be changed in the last run. Without named fields, this and the next
+    two attributes are None."""
     unchangeable_offsets: tuple[int, ...] | None = None
     unchangeable_reason: str | None = None
     """Why the first of these records cannot be changed."""
@@ -79,33 +80,33 @@ class RedactionIntent(RemovalIntent):
     requested_ms: int
     is_all_agreed: bool = False
     undecided: str = HOLD
-    """The fate of undecided records (`redaction/where.py`)."""
+    """The fate of undecided records: `HOLD`, `REMOVE` or `KEEP`."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """End of each partition at the time of the request; later records are not part of the redaction."""
+    """End offset of each partition at the time of the request; records written later are not redacted."""
     stable: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the end of the range in which the last locating run searched: the last stable offset, or the end."""
+    """Exclusive end of the last search in each partition: the last stable offset, but at most the offset in `ends`."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
     due_ms: int | None = None
     found: Mapping[TopicPartition, Removed] = field(default_factory=dict)
     found_before: Mapping[TopicPartition, Removed] = field(default_factory=dict)
-    """`found` before the current run located anything; empty between runs."""
+    """The value of `found` when the current run began; empty between runs."""
     done: Mapping[TopicPartition, Rewriting] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
     needles: tuple[Needle, ...] = ()
     left_out: int = 0
-    """Number of values beyond the limit, which are not searched for."""
+    """Number of removed values that exceed the limit of needles, so the scan does not search for them."""
     is_manual_clock: bool = False
     runs: int = 0
-    """Number of times the redaction was begun or resumed."""
+    """Number of times the redaction was started or resumed."""
     retries: int = 0
     keys: tuple[str, ...] = ()
-    """The keys that had the values among `needles` (`Remains.keys`)."""
+    """The keys whose values are among `needles`, in the form of `Remains.keys`."""
     blank: tuple[str, ...] = ()
-    """The fields to change in matching records, which then stay (`redaction/blanking.py`)."""
+    """The fields to change in matching records (`redaction/blanking.py`); empty to remove the records, unless `set` is given."""
     blank_with: str = NULL
     set: tuple[str, ...] = ()
     registry: str | None = None
-    """The schema registry to use in place of the configured one."""
+    """The schema registry to use instead of the configured one."""
 
     @property
     def records_found(self) -> int:
@@ -114,11 +115,11 @@ class RedactionIntent(RemovalIntent):
 
     @property
     def matches_found(self) -> int:
-        """Number of records to remove or change, and of matching records that need no change or cannot be changed."""
+        """Number of records to remove or change, plus matching records that need no change or cannot be changed."""
         return self.records_found + sum((one.unchanged or 0) + (one.unchangeable or 0) for one in self.found.values())
 
     def parsed_where(self, values: Values | None = None) -> Where:
-        """Return the condition, with the fields to change. Raises WhereError."""
+        """Return the parsed condition, with the fields to change. Raises WhereError."""
         blanking = parse_blanking(self.blank, self.blank_with, self.set)
         return parse_where(self.where, self.undecided, values, blanking)
 
@@ -143,7 +144,7 @@ class RedactionIntent(RemovalIntent):
                 "ends": {int(index): end for index, end in plain.get("ends", {}).items()},
                 "stable": {int(index): end for index, end in plain.get("stable", {}).items()},
                 "found_before": from_rows(Removed, plain.get("found_before", ())),
-                # Version 0.2 kept no keys.
+                # Version 0.2 did not store keys.
                 "keys": tuple(plain.get("keys", (ANY_KEY,))),
                 "blank": tuple(plain.get("blank", ())),
                 "set": tuple(plain.get("set", ())),
@@ -153,5 +154,5 @@ class RedactionIntent(RemovalIntent):
 
 
 def redaction_files(env: Env, directory: str) -> IntentFiles[RedactionIntent]:
-    """Return the intents of the redactions in a data directory."""
+    """Return the files that store the intents of the redactions in a data directory."""
     return IntentFiles(env, directory, names.REDACTION_PREFIX, RedactionIntent.from_bytes)

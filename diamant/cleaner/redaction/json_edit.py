@@ -1,4 +1,4 @@
-"""Changes fields in JSON by replacing the bytes of their values; order and spacing stay."""
+"""Changes fields in JSON by replacing the bytes of their values, and preserves order and whitespace."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_co
 
 
 def edit_json(data: bytes, path: tuple[str, ...], new: NewValue) -> tuple[bytes, list[Edit]]:
-    """Return JSON with the values at a path replaced, and the edits. Raises ValueError, RecursionError, Unchangeable."""
+    """Replace the values at a path; return the new JSON and the edits. Raises ValueError, RecursionError, Unchangeable."""
     text = data.decode("utf-8-sig")
-    # Without an escape, no text can contain the quotes of nested JSON with names.
+    # A string can contain the quotes around names of nested JSON only with escapes.
     if "\\" in text and leads_into_text(DECODER.decode(text), path):
-        raise Unchangeable("the path leads through a text that is JSON itself")
+        raise Unchangeable("the path leads through a string that contains JSON")
     _QUICK.decode(text)
     fields = _Fields(text, path, new)
     fields.visit(0, 0)
@@ -34,17 +34,17 @@ def edit_json(data: bytes, path: tuple[str, ...], new: NewValue) -> tuple[bytes,
 
 
 class _Fields:
-    """Walks along a path in valid JSON."""
+    """Follows a path through valid JSON and collects the edits."""
 
     def __init__(self, text: str, path: tuple[str, ...], new: NewValue) -> None:
         self._text = text
         self._path = path
         self._new = new
         self.edits: list[Edit] = []
-        """Edits, ascending. Positions count characters. `old` has each old value decoded, and as it was written."""
+        """The edits in ascending order, with positions in characters. `old` lists the decoded value and its text in the JSON."""
 
     def visit(self, at: int, depth: int) -> int:
-        """Find the values at the rest of the path in the value that begins at or after `at`; return the end of that value."""
+        """Apply the path from step `depth` on to the value that follows any whitespace at `at`; return the end of the value."""
         text, is_there = self._text, depth == len(self._path)
         at = self._space(at)
         if text[at] == "[" and (not is_there or self._new.kind == TEXT):
@@ -89,7 +89,7 @@ class _Fields:
 
 
 def _written(old: Any, new: NewValue) -> str:
-    """Return the replacement of a value, as JSON."""
+    """Return the JSON that replaces the value `old`. Raises Unchangeable."""
     kind = new.kind
     if kind == DEFAULT:
         raise Unchangeable("JSON has no default")

@@ -1,28 +1,28 @@
 r"""Paths into keys and values for a redaction: what counts as JSON, what a path finds, and what other bytes may contain.
 
-A value in the frame of a serializer (`values/framing.py`) is decoded by its schema, and the path leads through the result. If the
-schema is unavailable, or the bytes do not fit it, the value is UNDECIDED. It is NO if no schema could make it match, because the
-literal is a text that is not in the bytes as UTF-8, and that cannot be the symbol of an enum, a UUID, a date or a time. A payload
-that is JSON needs no schema.
+A value in a serializer's frame (`values/framing.py`) is decoded with its schema, and the path is followed through the result. If
+the schema is unavailable, or the bytes do not fit it, the verdict is UNDECIDED; but it is NO if no schema could make the value
+match, because the literal is a string that the bytes do not contain as UTF-8, and that cannot be an enum symbol, a UUID, a date
+or a time. A payload that is JSON needs no schema.
 
-JSON is UTF-8 (RFC 8259), with or without a byte order mark. Control characters in texts are accepted, as are `NaN` and
+JSON is UTF-8 (RFC 8259), with or without a byte order mark. Control characters in strings are accepted, as are `NaN` and
 `Infinity`, which equal nothing.
 
     YES          the value is JSON, and the path leads to the literal; if a name occurs twice, every value counts
-    UNDECIDED    the value is not JSON (cut off, two documents, another encoding, nested too deep), but contains all texts of
-                 the path and the literal; or the path leads to the literal through a text that is JSON itself
+    UNDECIDED    the value is not JSON (cut off, two documents, another encoding, nested too deep), but contains every name
+                 of the path and the literal; or the path leads to the literal through a string that itself contains JSON
     NO           otherwise
 
-Bytes that are not JSON are searched for the texts in UTF-8, UTF-16 and Windows-1252, as they are and with backslash escapes
+Bytes that are not JSON are searched for these strings in UTF-8, UTF-16 and Windows-1252, as they are and with backslash escapes
 resolved until none is left: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also as a byte of UTF-8
-(`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character stands for itself. If escapes are left after
-`MAX_ROUNDS` rounds, the result is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are not
-resolved. For a number, `true`, `false` or `null` only the names of the path are searched for, since there are many ways to
-write the literal.
+(`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character represents itself. If escapes are left after
+`MAX_ROUNDS` rounds, the verdict is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are not
+resolved. If the literal is a number, `true`, `false` or `null`, only the names of the path are searched for, because there are
+many ways to write the literal.
 
-Most values are skipped without parsing: their bytes must contain the texts, or a backslash that may hide them.
+Most values are skipped without parsing, because they contain neither these strings nor a backslash that may hide them.
 
-Memory: one value and its decoded forms, at most some ten times its size.
+Memory: one value and its decoded forms, at most about ten times its size.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ YES: Final = 2
 
 
 class _Exists:
-    """The literal that any value matches."""
+    """The type of `EXISTS`, the literal that every value matches."""
 
 
 EXISTS: Final = _Exists()
 
 SHORT_FRAME_BYTES = 5
-"""Size of a frame with the schema id 0, which no registry assigns but which may precede JSON."""
+"""Size of a frame with schema id 0. No registry assigns this id, but JSON may follow such a frame."""
 _OPENING = frozenset('{["')
-"""First characters of a text that may be JSON with nested values."""
+"""The first characters of strings that may contain JSON with further values."""
 MAX_ROUNDS = 32
-"""Limit of rounds of resolving escapes. In texts written by programs each round halves the backslashes; others may not end."""
+"""Maximum number of rounds of resolving escapes. If a program wrote the escapes, each round halves the backslashes."""
 _MAY_BE_CODED = re.compile(
     SYMBOL.pattern + r"||[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}|\d{4}-\d\d-\d\d(T.*)?|\d\d:\d\d:\d\d.*"
 )
-"""Texts that the bytes of Avro or Protobuf need not contain: the empty text, symbols of enums, UUIDs, dates and times."""
+"""Matches strings that Avro or Protobuf may encode as other bytes: the empty string, enum symbols, UUIDs, dates and times."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
-"""Encodings and start positions, since an odd number of bytes may precede a text."""
+"""Encodings, each with a start position, because an odd number of bytes may precede UTF-16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,16 @@ class JsonPath:
     """A path of names and a literal to find at its end. Usable from any thread."""
 
     path: tuple[str, ...]
-    """At least one name; lists on the way are searched."""
+    """At least one name. Lists along the path are searched, too."""
     literal: object
     """The value to match: str, Decimal, bool, None, or EXISTS."""
     _forms: tuple[tuple[bytes, ...], ...] = field(init=False, repr=False, compare=False)
-    """For each text that must occur, its encoded forms without escapes."""
+    """The encoded forms, without escapes, of each string that must occur."""
     _escape: re.Pattern[bytes] = field(init=False, repr=False, compare=False)
     _signs: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
-    """Bytes with none of these and no escape cannot hold the literal. The first is UTF-8. Empty if there may be other forms."""
+    """Data that contains none of these and no escape cannot hold the literal. The first is its UTF-8. Empty if any data may."""
     _flags: bytes = field(init=False, repr=False, compare=False)
-    """A 1 for each byte that, after a backslash, makes an escape."""
+    """One byte for each byte value: 1 if it forms an escape after a backslash, else 0."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
@@ -92,7 +92,7 @@ class JsonPath:
         return (self.literal, *self.path) if isinstance(self.literal, str) else self.path
 
     def may_be_in(self, data: bytes) -> bool:
-        """Tell whether a record in these bytes may be judged other than NO."""
+        """Tell whether the verdict on a record in these bytes may be anything but NO."""
         if self._signs and ARE_COMPILED:
             from diamant.kernels.search import has_text
 
@@ -117,24 +117,24 @@ class JsonPath:
         return all(any(form in data for form in forms) for forms in self._forms) or self._is_escaped(data)
 
     def _may_be_coded(self, data: bytes) -> bool:
-        """Tell whether these bytes may hold the literal under some schema, which would hold the names of fields."""
+        """Tell whether these bytes may hold the literal under some schema; that would supply the names of the path."""
         if not self._signs:
             return True
         return self._signs[0] in data or self._is_escaped(data) or may_be_compressed(data)
 
     def _is_escaped(self, data: bytes) -> bool:
-        """Tell whether escapes may hide a text. A backslash alone proves little: most batches have one among their lengths."""
+        """Tell whether escapes may hide a string. A backslash alone proves little, because most batches contain one by chance."""
         return self._escape.search(data) is not None
 
     def found_in(self, root: Any) -> int:
-        """Follow the path, also in JSON within texts; return NO, UNDECIDED or YES."""
+        """Follow the path, even through JSON within strings; return NO, UNDECIDED or YES."""
         return found_at(self.path, root, self._is_literal, self.may_be_unknown)
 
     def _is_literal(self, node: Any) -> bool:
         return self.literal is EXISTS or is_equal(node, self.literal)
 
     def may_be_unknown(self, node: Any) -> bool:
-        """Tell whether bytes that a schema does not explain may hold the literal."""
+        """Tell whether a node consists of bytes that its schema does not explain, and may hold the literal."""
         return isinstance(node, Unknown) and isinstance(self.literal, str) and node.find(self.literal.encode()) >= 0
 
     def _stands_in(self, data: bytes) -> bool:
@@ -151,7 +151,7 @@ class JsonPath:
 def found_at(
     path: Sequence[str], root: Any, is_literal: Callable[[Any], bool], may_be_unknown: Callable[[Any], bool]
 ) -> int:
-    """Follow a path, also in JSON within texts; return YES if it leads to a literal, else UNDECIDED or NO."""
+    """Follow a path, even through JSON within strings; return NO, UNDECIDED or YES."""
     found = NO
     left = [(root, 0, YES)]
     while left:
@@ -167,7 +167,7 @@ def found_at(
             found = max(found, UNDECIDED if any(may_be_unknown(value) for _, value in node) else NO)
         elif isinstance(node, str | bytes) and (text := _text(node)).lstrip()[:1] in _OPENING:
             try:
-                left.append((DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
+                left.append((DECODER.decode(text), depth, UNDECIDED))  # The loop ends, because nested JSON is shorter.
             except RecursionError:
                 found = UNDECIDED
             except ValueError:
@@ -179,12 +179,12 @@ class JsonPaths:
     """One path and many literals, any of which may match; the path is followed once. Usable from any thread."""
 
     def __init__(self, paths: Sequence[JsonPath]) -> None:
-        """`paths`: at least one, all the same, none with EXISTS."""
+        """`paths`: at least one; all have the same `path`, and none has the literal EXISTS."""
         self._paths = paths
         self._literals = {(type(one.literal), one.literal) for one in paths}
 
     def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:
-        """Return the highest verdict of the single paths."""
+        """Return the highest verdict of all the paths: YES, else UNDECIDED, else NO."""
         try:
             root = decoded_value(data, frame, decode)
         except (Undecodable, ValueError, RecursionError):
@@ -199,7 +199,7 @@ class JsonPaths:
 
 
 def leads_into_text(root: Any, path: Sequence[str]) -> bool:
-    """Tell whether a path leads through a text that is JSON itself, and that may hold the end of the path."""
+    """Tell whether a path leads through a string that itself contains JSON, in which the path may continue to its end."""
     left = [(root, 0)]
     while left:
         node, depth = left.pop()
@@ -215,7 +215,7 @@ def leads_into_text(root: Any, path: Sequence[str]) -> bool:
 
 
 def plain_number(number: Decimal) -> tuple[bool, str, int]:
-    """Return sign, digits and exponent, which are the same for 42 and 42.0."""
+    """Return the sign, digits and exponent of a number, normalized so that 42 and 42.0 have the same."""
     sign, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
@@ -234,7 +234,7 @@ def _number(text: str) -> Decimal:
 
 
 class _NoNumber:
-    """`NaN` and the infinities."""
+    """The decoded form of `NaN` and the infinities, which equals nothing."""
 
 
 def _no_number(_name: str) -> _NoNumber:
@@ -247,13 +247,13 @@ DECODER = json.JSONDecoder(
 
 
 def _escape_in(texts: Sequence[str]) -> re.Pattern[bytes]:
-    """Return a pattern that is in every escape that can hide a character of some texts, or a backslash for a further round.
+    """Return a pattern that matches every escape that can hide a character of these strings, or the backslash of another escape.
 
-    An escape has the number of a character, the character itself, or another backslash; in UTF-16 a zero follows each byte.
+    An escape has the number of a character, the character itself, or another backslash; in UTF-16 a zero byte follows each.
     """
     said = "".join(texts)
     if not said.isascii() or any(one < " " for one in said):
-        return re.compile(rb"\\")  # also `\n` and similar, short octal numbers, other bytes of UTF-16
+        return re.compile(rb"\\")  # includes `\n` and similar, short octal numbers, other bytes of UTF-16
     own = b"".join(re.escape(one.encode()) for one in sorted({*said}))
     return re.compile(rb"\\\x00?(?:[uUxX\\" + own + rb"]|[0-7]\x00?[0-7])")
 
@@ -263,7 +263,7 @@ def _text(node: str | bytes) -> str:
 
 
 def decoded_value(data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> Any:
-    """Return the JSON in `data`, or its decoded frame (`nodes`). Raises Undecodable, ValueError, RecursionError."""
+    """Decode JSON, or the value in a frame, to a tree (`nodes`). Raises Undecodable, ValueError, RecursionError."""
     return _parse(data) if frame is None else _decoded(frame, decode)
 
 
@@ -277,12 +277,12 @@ def is_json(data: bytes) -> bool:
 
 
 def _parse(data: bytes) -> Any:
-    """Return the JSON in `data`. Raises ValueError, RecursionError."""
+    """Decode `data` as JSON. Raises ValueError, RecursionError."""
     return DECODER.decode(data.decode("utf-8-sig"))
 
 
 def _decoded(frame: Frame, decode: Callable[[Frame], Any]) -> Any:
-    """Return the value in a frame. Raises Undecodable."""
+    """Decode the value in a frame, by its schema or as JSON. Raises Undecodable."""
     try:
         return decode(frame)
     except Undecodable:
@@ -306,11 +306,11 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 def _written(text: str) -> tuple[bytes, ...]:
-    """Return the forms of a text without escapes in the encodings of `_READINGS`."""
+    """Return a string in the encodings of `_READINGS`, without escapes."""
     forms = [text.encode()]
     for encoding in ("cp1252", "utf-16-le", "utf-16-be"):
         try:
-            # Without the zeros at its ends, UTF-16 of ASCII is the same in both byte orders.
+            # Without the zeros at its ends, ASCII in UTF-16 is the same in both byte orders.
             forms.append(text.encode(encoding).strip(b"\0"))
         except UnicodeEncodeError:
             continue
@@ -318,7 +318,7 @@ def _written(text: str) -> tuple[bytes, ...]:
 
 
 def _readings(data: bytes) -> Iterator[str | None]:
-    """Yield the readings of bytes in each encoding: as they are, and with escapes resolved once, twice, and so on.
+    """Decode bytes in each encoding; yield the text as it is, then with escapes resolved once, twice, and so on.
 
     Yields None and stops if there are still escapes after `MAX_ROUNDS`.
     """
@@ -333,9 +333,9 @@ def _readings(data: bytes) -> Iterator[str | None]:
             rounds += 1
             text = _ESCAPE.sub(_resolved, text)
             if _BYTE.search(text):
-                # Escapes may also stand for the bytes of UTF-8.
+                # Escapes may also represent bytes of UTF-8.
                 yield text.encode("latin-1", "replace").decode("utf-8", "replace")
-            # Two escapes may be a surrogate pair.
+            # Two escapes may form a surrogate pair.
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
             yield text
 

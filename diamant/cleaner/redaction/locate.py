@@ -1,19 +1,18 @@
-"""Finds the records of a partition that a redaction is to remove, or to change.
+"""Finds the records of a partition that a redaction has to remove or change.
 
-    matched       users' records below the end of the redaction that match `where`, committed or aborted
-    unchanged     matching records whose fields already are as required
-    superseded    compacted topics only: older values of a key whose newest matched record is committed. Otherwise one of them
-                  would become the key's value again. Newer values that do not match stay
+    matched       user records below the end of the redaction that match `where`, committed or aborted
+    unchanged     matching records whose fields already have the required values
+    superseded    on compacted topics, values older than the newest committed match of their key: after its removal, one of
+                  them would become the key's value again. Newer values that do not match are kept
 
-The search takes one pass over the decompressed bytes of all batches; records are read only if the bytes may hold a match. For
-`superseded` a second pass goes up to the newest matched record. Checksums and the order of offsets are verified in every batch,
-so an unreadable batch is always reported as a problem. Nothing is removed from a segment with a problem. On a compacted topic
-nothing is removed from its whole partition, since an older value in that segment could become the key's value again. A segment
-that retention removes during the search is skipped.
+The first pass searches the decompressed bytes of all batches, and reads records only if the bytes may hold a match. A second pass
+looks for `superseded` up to the newest matched record. Checksums and the order of offsets are verified in every batch, so an
+unreadable batch is always reported as a problem. Nothing is removed from a segment with a problem. On a compacted topic, nothing
+is removed from the whole partition, because an older value in that segment could become the key's value again. A segment that
+retention removes during the search is skipped.
 
 Callable from any thread. Memory: `READ_BYTES` or a larger batch, its records (up to `compression.MAX_BATCH_BYTES`), the offsets
-(`offset_set`: `offset_bytes`, checked after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
-`MAX_NEEDLES` values.
+(`offset_set`: `offset_bytes`, checked at every batch), `MAX_KEYS` keys on compacted topics, and digests of `MAX_NEEDLES` values.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 READ_BYTES = 4 * 1024 * 1024
 MAX_OFFSET_BYTES = 256 * 1024 * 1024
-"""Limit of the memory for offsets, over all partitions of a redaction."""
+"""Maximum memory for the offsets in all partitions of a redaction."""
 MAX_KEYS = 500_000
 MAX_LISTED = 100
-"""Limit of the undecided records listed by offset; further records are only counted."""
+"""Maximum number of undecided records that are listed by offset; all others are only counted."""
 MAX_KEYS_SEARCHED = 16
-"""Limit of keys for which a batch is searched before its records are read."""
+"""Maximum number of keys to search for in the bytes of a batch; if there are more, the records of every batch are read."""
 _LENGTH_BYTES = 12
-"""Limit of the growth of the length fields in a record that grows."""
+"""Maximum number of bytes that the length fields of a growing record gain."""
 
 Advance = Callable[[int], object]
 """Takes the number of bytes read since the last call. Called in the locating thread."""
@@ -62,27 +61,27 @@ class BatchTooLarge(StorageError):
 
 
 class SearchedSegment(NamedTuple):
-    """One segment while cleaning is paused; an active segment up to its present size."""
+    """A segment to search while cleaning is paused; an active segment is searched up to its present size."""
 
     base_offset: int
     path: str
     size: int
     aborted: tuple[AbortedTxn, ...] = ()
-    """Its index of aborted transactions."""
+    """The segment's index of aborted transactions."""
 
 
 class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return YES, NO, UNDECIDED or DONE, and the change of the record if it is located; None: the record is removed.
+        """Return YES, NO, UNDECIDED or DONE, and the record's change; None with the verdict YES removes the record.
 
-        With UNDECIDED, the change has the reason why a matching record cannot be changed.
+        With UNDECIDED, a change has the reason why a matching record cannot be changed.
         """
         ...
 
     def may_be_in(self, payload: bytes) -> bool:
-        """Tell whether any record in these bytes may be judged other than NO."""
+        """Tell whether the verdict on any record in these bytes may be anything but NO."""
         ...
 
 
@@ -91,23 +90,23 @@ class LocatedRecords:
     """The records to remove or change in one partition, and the counts to report."""
 
     offsets: dict[int, Offsets] = field(default_factory=dict)
-    """Offsets to remove or change, by the base offset of their segment; only segments with such offsets."""
+    """Offsets to remove or change, by the base offset of their segment; other segments have no entry."""
     records: int = 0
-    """Users' records below the end, in readable segments, including those of skipped batches."""
+    """Number of user records below the end in readable segments, including the records of skipped batches."""
     kept: int = 0
-    """Records that stay because they do not match, are undecided or are not superseded. Records to remove do not count as kept,
-    even if an unreadable segment of a compacted topic prevents their removal."""
+    """Number of records not to be removed or changed. Located records do not count as kept, even if an unreadable segment of a
+    compacted topic prevents their removal."""
     matched: int = 0
     unchanged: int = 0
-    """Records that match but need no change."""
+    """Number of records that match but need no change."""
     fields: set[str] = field(default_factory=set)
-    """The fields to change that at least one matching record has."""
+    """The named fields that at least one matching record or its schema has."""
     superseded: int = 0
     undecided: int = 0
     undecided_offsets: list[int] = field(default_factory=list)
     """Offsets of the first `MAX_LISTED` undecided records."""
     unchangeable: int = 0
-    """Undecided records that match but cannot be changed."""
+    """Number of undecided records that match but cannot be changed."""
     unchangeable_offsets: list[int] = field(default_factory=list)
     """Offsets of the first `MAX_LISTED` unchangeable records."""
     unchangeable_reason: str = ""
@@ -116,7 +115,7 @@ class LocatedRecords:
     """Unreadable places, at most one per segment."""
 
     def add_undecided(self, offset: int, changed: ChangedRecord | None) -> None:
-        """Count an undecided record. `changed`: what `examine` returned with the verdict."""
+        """Count an undecided record. `changed`: the change that `examine` returned with the verdict."""
         self.undecided += 1
         if len(self.undecided_offsets) < MAX_LISTED:
             self.undecided_offsets.append(offset)
@@ -159,10 +158,10 @@ def locate_records(
 ) -> LocatedRecords:
     """Return the records to remove or change in ascending segments, below an offset with no open transaction. Blocking.
 
-    `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
-    `max_batch_bytes`: BatchTooLarge is raised if a batch might grow beyond this size. `on_lost` takes each distinctive text that
-    a record loses, with the record. `check` is called now and then, and raises to stop. `hits`: those of an earlier search.
-    Raises OSError.
+    Raises TooManyMatches if the offsets need more than `offset_bytes` of memory or if records of more than `max_keys` keys match,
+    BatchTooLarge if a batch might grow beyond `max_batch_bytes`, and OSError. `on_lost` receives each record with each
+    distinctive value that it loses. `check` is called regularly, and raises to stop the search. `hits`: the result of an earlier
+    search, which limits this one.
     """
     search = _Search(
         env, segments, where, below_offset, offset_bytes, max_keys, max_batch_bytes, on_lost, advance, check, hits
@@ -180,7 +179,7 @@ def locate_records(
 
 @dataclass(slots=True)
 class _Search:
-    """The arguments of `locate_records`, and what was found so far."""
+    """The arguments of `locate_records`, and its results so far."""
 
     env: Env
     segments: Sequence[SearchedSegment]
@@ -197,7 +196,7 @@ class _Search:
     ends: dict[int, int] = field(init=False)
     """Maps the base offset of a segment to that of the next segment."""
     kept_bytes: int = 0
-    """Memory of the offsets of finished segments."""
+    """Memory of the offsets of finished segments, in bytes."""
     found: LocatedRecords = field(default_factory=LocatedRecords)
     newest: dict[bytes, int] = field(default_factory=dict)
     """Maps each key to the offset of its newest committed record that matches."""
@@ -226,7 +225,7 @@ class _Search:
             self._keep(offsets)
 
     def _known_without_match(self, segment: SearchedSegment) -> int | None:
-        """Return the number of records in a segment without `hits` of an earlier search; None if it has to be read."""
+        """Return the number of records in a segment in which an earlier search had no hits; None if it has to be read."""
         end = self.ends.get(segment.base_offset)
         if self.hits is None or end is None or end > self.below or self.hits.may_be_in(segment.base_offset, end - 1):
             return None
@@ -264,7 +263,7 @@ class _Search:
         return count
 
     def find_superseded(self) -> None:
-        """Add values older than the newest matched record of their key. Tombstones stay for consumers that still have values."""
+        """Add values older than the newest matched record of their key. Tombstones stay, for consumers that have such values."""
         if self.found.problems:
             return
         newest = self.newest
@@ -299,14 +298,14 @@ class _Search:
         self._check_room(Offsets(offsets.base_offset))
 
     def _check_room(self, offsets: Offsets) -> None:
-        """Raise TooManyMatches if the offsets of a segment, with those of earlier segments, take too much memory."""
+        """Raise TooManyMatches if the offsets of a segment and of the segments before it take too much memory."""
         if self.kept_bytes + offsets.nbytes > self.offset_bytes:
             raise TooManyMatches(
                 f"more than {self.found.removed + len(offsets):,} records match, which is more than fits into memory"
             )
 
     def _note_lost(self, record: Record, changed: ChangedRecord | None) -> int:
-        """Report the texts that a record loses; return an upper bound of the number of bytes by which the record grows."""
+        """Report the values that a record loses; return an upper bound of the bytes by which it grows, negative if it shrinks."""
         self.found.fields.update(() if changed is None else changed.seen)
         for text in (record.value,) if changed is None else changed.lost:
             if text is not None and is_telling(text):
@@ -337,7 +336,7 @@ class _Search:
         may_be_in: Callable[[bytes], bool],
         hits: Hits | None = None,
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
-        """Yield users' batches below an offset with their records, or None if `may_be_in` or `hits` excludes the batch."""
+        """Yield user batches below an offset with their records, or with None if `may_be_in` or `hits` rules out a match."""
         try:
             file = self.env.open(segment.path, read_only=True)
         except FileNotFoundError:

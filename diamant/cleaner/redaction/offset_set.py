@@ -1,9 +1,9 @@
 """The offsets to remove from a segment, which are added one by one, then looked up batch by batch.
 
-They are kept in blocks of `BLOCK` offsets. A block with few offsets holds numbers, a block with many offsets holds a bitmap.
+Each block covers a range of `BLOCK` offsets. It is an array of numbers if few of them are in the set, and a bitmap if many are.
 
-Memory: 4 bytes for each of the last `MAX_ADDED` added offsets; for others 2 bytes per offset or 8 KiB per block, whichever
-is less, and `BLOCK_OVERHEAD_BYTES` per block. `nbytes` counts all of this.
+Memory: 4 bytes for each offset added since the last `seal`, at most `MAX_ADDED` of them; in blocks, 2 bytes per offset or 8 KiB
+per block, whichever is less, and `BLOCK_OVERHEAD_BYTES` per block. `nbytes` counts all of this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOCK_BITS = 16
 BLOCK = 1 << BLOCK_BITS
 BITMAP_BYTES = BLOCK // 8
 BLOCK_OVERHEAD_BYTES = 256
-"""Memory of a block's array object and its entry in the dict."""
+"""Memory of a block's array object and of its entry in the dict."""
 MAX_ADDED = 1 << 18
 
 _Block: TypeAlias = "array[int] | bytes"
@@ -29,7 +29,7 @@ class Offsets:
     """The offsets to remove from one segment. For one thread at a time."""
 
     def __init__(self, base_offset: int, *, max_added: int = MAX_ADDED) -> None:
-        """`base_offset` is that of the segment. Offsets are within 2^32 of it, as in the segment's indexes."""
+        """`base_offset`: the base offset of the segment. Offsets exceed it by less than 2^32, as in the segment's indexes."""
         self.base_offset = base_offset
         self._max_added = max_added
         self._added = array("I")
@@ -38,7 +38,7 @@ class Offsets:
         self._count = 0
 
     def __len__(self) -> int:
-        """Number of offsets at the last `seal`."""
+        """Return the number of offsets, as of the last `seal`."""
         return self._count
 
     @property
@@ -47,13 +47,13 @@ class Offsets:
         return self._block_bytes + BLOCK_OVERHEAD_BYTES * len(self._blocks) + 4 * len(self._added)
 
     def add(self, offset: int) -> None:
-        """Add an offset, which may repeat; it counts from the next `seal` on."""
+        """Add an offset, which other methods see after the next `seal`. Offsets may repeat."""
         self._added.append(offset - self.base_offset)
         if len(self._added) >= self._max_added:
             self.seal()
 
     def seal(self) -> None:
-        """Merge the added offsets."""
+        """Merge the added offsets into the blocks."""
         if not self._added:
             return
         added = sorted(set(self._added))
@@ -83,7 +83,7 @@ class Offsets:
         return block[bisect_left(block, low) : bisect_right(block, high)]
 
     def between(self, first: int, last: int) -> frozenset[int]:
-        """Return the offsets from `first` to `last`, at the last `seal`."""
+        """Return the offsets from `first` to `last`, as of the last `seal`."""
         low, high = max(0, first - self.base_offset), last - self.base_offset
         found: list[int] = []
         for number in range(low >> BLOCK_BITS, (high >> BLOCK_BITS) + 1):
@@ -94,16 +94,16 @@ class Offsets:
         return frozenset(found)
 
     def has(self, offset: int) -> bool:
-        """Tell whether an offset was in the set at the last `seal`."""
+        """Tell whether an offset is in the set, as of the last `seal`."""
         place = offset - self.base_offset
         if place < 0:
             return False
         return bool(self._places(place >> BLOCK_BITS, place & (BLOCK - 1), place & (BLOCK - 1)))
 
     def ranges(self, limit: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the first `limit` runs, as pairs of first and last offset, and the number of runs, at the last `seal`.
+        """Return the first `limit` runs of consecutive offsets, as (first, last) pairs, and the total number of runs.
 
-        Memory: `limit` pairs, and one block.
+        The result reflects the last `seal`. Memory: `limit` pairs, and one block.
         """
         found: list[tuple[int, int]] = []
         count = 0

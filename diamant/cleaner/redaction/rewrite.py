@@ -1,10 +1,10 @@
-"""A redaction of one partition as a plan, and the runner of that plan.
+"""The plan of a redaction of one partition, and the code that carries it out.
 
-It writes `.cleaned` files, which are swapped in like those of a round. Segments with nothing to change are not in the plan, and
-stay bit for bit. In the others, a batch in which nothing changes is copied as it is; a batch of which some records are removed or
-changed is rebuilt as compaction would rebuild it; and a batch that loses all records becomes a header. So base and last offsets,
-leader epochs, producers' sequences, transaction markers and the index of aborted transactions are unchanged. Offset and time
-indexes are made for the remaining records.
+The output is `.cleaned` files, which are swapped in like those of a cleaning round. Segments with nothing to change are not in
+the plan, and are left as they are. In the others, a batch in which nothing changes is copied as it is; a batch in which some
+records are removed or changed is rebuilt as compaction would rebuild it; and a batch that loses all its records is reduced to a
+header. So base and last offsets, leader epochs, producers' sequence numbers, transaction markers and the index of aborted
+transactions are unchanged. Offset and time indexes are rebuilt for the remaining records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 @dataclass(frozen=True, slots=True)
 class SegmentRedaction:
-    """One closed segment, and the offsets to change in it."""
+    """One closed segment, and the offsets of the records to remove or change in it."""
 
     base_offset: int
     size: int
@@ -35,20 +35,20 @@ class SegmentRedaction:
 
 @dataclass(frozen=True, slots=True)
 class RedactionPlan:
-    """The segments to rewrite in one partition, ascending: older records are removed before newer ones that supersede them."""
+    """The segments to rewrite in one partition. Ascending, so that older records go before newer ones that supersede them."""
 
     directory: str
     segments: tuple[SegmentRedaction, ...]
     index_interval_bytes: int
     segment_index_bytes: int
     examine: Callable[[Record], tuple[int, ChangedRecord | None]] = lambda _record: (YES, None)
-    """Returns the verdict on a record at one of the offsets, and its change; None: the record is removed."""
+    """Returns the verdict on the record at one of the offsets, and its change; None instead of a change removes the record."""
 
 
 def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> OutputSegment | None:
-    """Write the `.cleaned` files of a segment of the plan durably; return None if nothing changes. Blocking, any thread.
+    """Write the `.cleaned` files of one segment durably; return None if nothing changes. Blocking; callable from any thread.
 
-    Equal plans give equal bytes, since nothing else is consulted. Raises CorruptLog, OSError, and then leaves no files.
+    Equal plans give equal bytes, because nothing else is consulted. Leaves no files behind if it raises CorruptLog or OSError.
     """
     cut = _Cut(segment.offsets, plan.examine)
     return write_changed(

@@ -1,24 +1,24 @@
 r"""The language `where`, which selects the records of a redaction.
 
-    where       comparison, or several joined with `and`, `or` and parentheses; `and` binds closer
+    where       comparison, or several joined with `and`, `or` and parentheses; `and` binds more tightly
     comparison  field == literal      or      field exists
     field       key  value  header.NAME  header["any name"]         bytes, compared whole
                 value.customer.email  value["e-mail"]  key.id        a path into a value, which also searches lists
                 header.NAME.email                                    a path into a header's value
-    literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
-                after a path: a text, a number, true, false, null; after a header, a key or a value also null
+    literal     "text" (as in JSON) or 'text' (taken literally), hex:"00ff", base64:"AP8="
+                after a path: a string, a number, true, false, null; after a header, a key or a value also null
 
-`key == "42"` matches the key of these two bytes. Numbers are compared as numbers, so 42 equals 42.0. Texts are compared character
-by character. If an object has a name twice, every value counts. `exists` is true for `null` and for empty lists. A path cannot
-have positions in lists.
+`key == "42"` matches the key that consists of these two bytes. Numbers are compared as numbers, so 42 equals 42.0. Strings are
+compared character by character. If an object has a name twice, every value counts. `exists` is also true for `null` and empty
+lists. A path cannot contain positions in lists.
 
-`redaction/json_path.py` defines JSON, values with a schema, and the search in other bytes. Records with other bytes, or with a
-missing schema, may be `UNDECIDED`: they are reported, and neither removed nor certified as gone, unless the request decides about
-them (`REMOVE`, `KEEP`).
+`redaction/json_path.py` explains how JSON, values with a schema, and other bytes are searched. Records with other bytes, or with
+a missing schema, may be `UNDECIDED`: they are reported, and neither removed nor certified as gone, unless the request says to
+remove or keep them (`REMOVE`, `KEEP`).
 
-Most batches are skipped without reading their records: the bytes must contain the text of a comparison.
+Most batches are skipped without reading their records, because their bytes do not contain the strings of the condition.
 
-Memory: `MAX_BYTES` of text, `MAX_COMPARISONS`; one JSON value of a record at a time.
+Memory: a condition of `MAX_BYTES` with `MAX_COMPARISONS` comparisons, and the decoded values of one record.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from diamant.protocol.batches.header import Record
 HEADER = "header"
 
 DONE: Final = -1
-"""A verdict: the record matches, and its fields already are as required."""
+"""A verdict: the record matches, and its fields already have the required values."""
 
 HOLD, REMOVE, KEEP = "hold", "remove", "keep"
-"""Fates of undecided records: keep them and certify nothing; remove them; keep them and say so in the certificate."""
+"""The fates of undecided records: keep them and certify nothing; remove them; keep them and say so in the certificate."""
 
 MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
 MAX_DEPTH = 32
-"""Limit of nested parentheses, and of steps in a path."""
+"""Maximum depth of nested parentheses, and maximum number of steps in a path."""
 MANY = 5
-"""Least number of comparisons of one path to make at once. Fewer are quicker one by one, as most records lack their texts."""
+"""Minimum number of comparisons of one path to combine. Fewer are faster one by one: most records do not contain the strings."""
 MAX_PLAIN_DIGITS = 40
-"""Limit of digits in numbers written without an exponent."""
+"""Maximum number of digits in numbers that are written without an exponent."""
 
 
 class WhereError(ValueError):
-    """The text is not a valid `where`. The message gives the position and what was expected, without any part of the text."""
+    """The text is not a valid `where`. The message gives the position and what was expected, but quotes no names or literals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Comparison:
     field: str
     """`KEY`, `VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into the value, none for the whole bytes; for a header, its name and then steps into its value."""
+    """The steps into the value, empty for all its bytes; for a header, its name followed by the steps into its value."""
     literal: object
-    """The literal: bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
+    """Bytes or None to compare all bytes; str, Decimal, bool or None to compare what a path leads to; or EXISTS."""
     _json: JsonPath | JsonPaths | None = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,13 +84,13 @@ class Comparison:
 
     @property
     def shape(self) -> str:
-        """The comparison without its literal."""
+        """The comparison with `?` in place of its literal."""
         name = field_text(self.field, self.path)
         return f"{name} exists" if self.literal is EXISTS else f"{name} == ?"
 
     @property
     def needle(self) -> bytes | None:
-        """The bytes to search for, if the literal is a text or bytes."""
+        """The bytes to search for if the literal is a string or bytes, else None."""
         if isinstance(self.literal, str):
             return self.literal.encode()
         return self.literal if isinstance(self.literal, bytes) else None
@@ -106,7 +106,7 @@ class Comparison:
     def _judge(self, data: bytes | None, record: Record, values: Values) -> int:
         field = self.field
         if self._json is None:
-            # A header without a value exists, too.
+            # A header whose value is null exists, too.
             return (
                 YES if (data is not None or field == HEADER if self.literal is EXISTS else data == self.literal) else NO
             )
@@ -147,13 +147,13 @@ class _DecodedOnce(Values):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several conditions joined by one word."""
+    """Several conditions joined by the same word."""
 
     word: str
     """`and` or `or`."""
     parts: tuple[Node, ...]
     _judged: tuple[Node, ...] = dataclasses.field(init=False, repr=False, compare=False)
-    """The parts, with many comparisons of one field combined into one."""
+    """The parts; if many of them compare the same path, these are combined into one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_judged", _together(self.parts) if self.word == "or" else self.parts)
@@ -176,18 +176,18 @@ class Joined:
 
     @property
     def shape(self) -> str:
-        """All comparisons without their literals."""
+        """The condition with `?` in place of its literals."""
         shapes = (f"({part.shape})" if isinstance(part, Joined) else part.shape for part in self.parts)
         return f" {self.word} ".join(shapes)
 
     def to_fields(self) -> list[Any]:
-        """Return a form that is equal for the same conditions, whatever their order and repetition."""
+        """Return a form that does not depend on the order and repetition of the conditions."""
         parts = {json.dumps(fields): fields for fields in (part.to_fields() for part in self.parts)}
         return [self.word, *(parts[text] for text in sorted(parts))] if len(parts) > 1 else next(iter(parts.values()))
 
 
 def _together(parts: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return the parts of an `or`, in which many comparisons of one path are combined into one."""
+    """Return the parts of an `or`, with `MANY` or more comparisons of the same path combined into one."""
     found: dict[object, list[Node]] = {}
     for part in parts:
         is_path = isinstance(part, Comparison) and part.is_path
@@ -200,7 +200,7 @@ def _together(parts: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _one_of(parts: Sequence[Comparison]) -> Comparison:
-    """Return a comparison that is met if one of these is; it can only judge."""
+    """Return a comparison that is true if one of these is. Only its `judge` may be called."""
     found = dataclasses.replace(parts[0])
     object.__setattr__(found, "_json", JsonPaths([one._json for one in parts if isinstance(one._json, JsonPath)]))
     return found
@@ -210,24 +210,24 @@ Node: TypeAlias = Comparison | Joined
 
 
 class ChangedRecord(NamedTuple):
-    """The change of a matching record."""
+    """The result of changing a matching record."""
 
     record: Record
-    """The changed record; the same record if its fields already are as required."""
+    """The changed record, or the same record if its fields already have the required values."""
     lost: Sequence[bytes]
-    """Texts and bytes that the record had in the changed fields."""
+    """The strings and bytes that the changed fields contained before."""
     seen: Sequence[str] = ()
     """The named fields that the record or its schema has."""
     problem: str = ""
-    """Why the record cannot be changed."""
+    """Why the record cannot be changed; empty if it can."""
 
 
 class RecordChange(Protocol):
-    """The change of single fields (`redaction/blanking.py`)."""
+    """The interface of a change to individual fields (`redaction/blanking.py`)."""
 
     @property
     def said(self) -> Sequence[bytes]:
-        """The texts in given values."""
+        """The non-empty strings in the given values, as UTF-8."""
         ...
 
     def change(self, record: Record, values: Values) -> ChangedRecord:
@@ -235,13 +235,13 @@ class RecordChange(Protocol):
         ...
 
     def to_fields(self, secret: bytes) -> list[dict[str, str]]:
-        """Return the rows for a certificate."""
+        """Return the changes as rows of a certificate."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A whole `where`. Usable from any thread."""
+    """A parsed `where` condition, and what the request says about its records. Usable from any thread."""
 
     text: str
     node: Node
@@ -250,39 +250,39 @@ class Where:
     values: Values = dataclasses.field(default_factory=Values, repr=False, compare=False)
     """Decodes values with a schema."""
     blanking: RecordChange | None = None
-    """The fields to change in matching records, which then stay; None: matching records are removed."""
+    """The change to make to matching records; None to remove them."""
 
     @property
     def shape(self) -> str:
-        """The text without literals: `value.customer.email == ?`."""
+        """The condition without literals, such as `value.customer.email == ?`."""
         return self.node.shape
 
     @property
     def canonical(self) -> bytes:
-        """A form with the same bytes, and so the same digest, for conditions that mean the same."""
+        """A form whose bytes, and thus digest, are the same for all conditions that mean the same."""
         return json.dumps(self.node.to_fields(), separators=(",", ":")).encode()
 
     @property
     def needles(self) -> list[bytes]:
-        """The texts and bytes to search for."""
+        """The strings and bytes to search for."""
         return [found for one in comparisons(self.node) if (found := one.needle)]
 
     @property
     def said(self) -> list[bytes]:
-        """All literals except true, false and null, with numbers as they are usually written, and the texts in given values."""
+        """All literals except true, false and null, with numbers in their usual notation, and the strings in given values."""
         numbers = (one.literal for one in comparisons(self.node) if isinstance(one.literal, Decimal))
         given = self.blanking.said if self.blanking else ()
         return [*self.needles, *(_plain_text(number).encode() for number in numbers), *given]
 
     def judge(self, record: Record) -> int:
-        """Return YES if the record matches, else NO, UNDECIDED or DONE. For users' records only: markers have other keys.
+        """Return YES, NO, UNDECIDED or DONE for a user record. Do not pass transaction markers, whose keys are of another kind.
 
-        With `blanking`, YES means that the record is still to be changed. A record that cannot be changed is UNDECIDED.
+        YES means that the record has to be removed or, with `blanking`, changed. If it cannot be changed, it is UNDECIDED.
         """
         return self.examine(record)[0]
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return the verdict, and the change of a record that a redaction covers; None: the record is removed.
+        """Return the verdict of `judge`, and the record's change; None with the verdict YES removes the record.
 
         UNDECIDED comes with a change if the record matches but cannot be changed. With `blanking` no record is removed.
         """
@@ -297,17 +297,17 @@ class Where:
         return YES if is_removed else verdict, changed
 
     def may_be_in(self, payload: bytes) -> bool:
-        """Tell whether the decompressed records of a batch may hold a match, or an undecided record."""
+        """Tell whether the decompressed records of a batch may include a match or an undecided record."""
         return self.node.may_be_in(payload)
 
 
 def _plain_text(number: Decimal) -> str:
-    # Written out, a number with a large exponent would have that many digits.
+    # Without an exponent, 1e9999 would have 10,000 digits.
     return f"{number.normalize():f}" if abs(number.adjusted()) < MAX_PLAIN_DIGITS else str(number)
 
 
 def any_of(wheres: Sequence[Where]) -> Where:
-    """Return a `where`, without a text, that judges NO if all of these do, and that costs hardly more than one of them."""
+    """Return a `where` that judges NO if all of these do, but costs hardly more than one of them. It may have no text."""
     nodes = (one.node for one in wheres)
     parts = tuple(part for node in nodes for part in _alternatives(node))
     return wheres[0] if len(wheres) == 1 else Where("", Joined("or", parts), values=wheres[0].values)
@@ -327,9 +327,9 @@ def comparisons(node: Node) -> Iterator[Comparison]:
 
 
 def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
-    """Tell whether a record may match if only its texts and bytes count, whatever their fields and paths.
+    """Tell whether a record may match, judged only by the strings and bytes that it contains in any field.
 
-    `is_there` tells whether the record contains a text.
+    `is_there` tells whether the record contains a string.
     """
     if isinstance(node, Joined):
         found = (may_hold(part, is_there) for part in node.parts)
@@ -338,12 +338,12 @@ def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
 
 
 def steps_of(field: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the steps of a path into a value, without the name of a header."""
+    """Return the steps of a path within a value; that is, without the name if the field is a header."""
     return path[1:] if field == HEADER else path
 
 
 def field_text(field: str, path: Sequence[str]) -> str:
-    """Return a field as written in the language: `value.customer.email`."""
+    """Return a field in the syntax of `where`, such as `value.customer.email`."""
     if not all(_PLAIN_STEP.fullmatch(step) for step in path):
         return field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
     return ".".join((field, *path))
@@ -371,20 +371,20 @@ _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 def parse_where(
     text: str, undecided: str = HOLD, values: Values | None = None, blanking: RecordChange | None = None
 ) -> Where:
-    """Parse a text. Raises WhereError if it is not a valid `where` or is too large. `values` None: no schema is known."""
+    """Parse a condition. Raises WhereError if it is invalid or too long. If `values` is None, no schema is known."""
     if undecided not in (HOLD, REMOVE, KEEP):
         raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise WhereError("where: the text has lone surrogates, which UTF-8 cannot hold") from None
+        raise WhereError("where: the text has lone surrogates, which UTF-8 cannot encode") from None
     if size > MAX_BYTES:
-        raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are allowed")
+        raise WhereError(f"where: the text has {size} bytes, but at most {MAX_BYTES} are allowed")
     return Where(text, _Parser(text).parse(), undecided, values or Values(), blanking)
 
 
 def parse_field(text: str, what: str) -> tuple[str, tuple[str, ...], str]:
-    """Return `key`, `value` or `header`, the path, and the rest of a text; `what` names it in errors. Raises WhereError."""
+    """Split a text into `key`, `value` or `header`, a path, and the rest. Raises WhereError; `what` begins the message."""
     return _Parser(text, what).field()
 
 
@@ -439,7 +439,7 @@ class _Parser:
         return Comparison(field, path, self._json_literal() if steps_of(field, path) else self._bytes_literal())
 
     def field(self, expected: str = "value or header") -> tuple[str, tuple[str, ...], str]:
-        """Take a field; return its word, its path, and the rest of the text."""
+        """Consume a field; return its word, its path, and the rest of the text."""
         field = next((one for one in (KEY, VALUE, HEADER) if self._take("word", one)), None)
         if field is None:
             self._fail(expected)
@@ -473,7 +473,7 @@ class _Parser:
         text = self._string()
         if form is not None:
             if text is None:
-                self._fail("a text in quotes")
+                self._fail("a string in quotes")
             try:
                 return bytes.fromhex(text) if form == "hex" else base64.b64decode(text, validate=True)
             except (ValueError, binascii.Error):
@@ -482,7 +482,7 @@ class _Parser:
             return text.encode()
         if self._take("word", "null"):
             return None
-        self._fail(f"{_EXPECTED_LITERAL}: keys, headers and whole values are bytes")
+        self._fail(f"{_EXPECTED_LITERAL}, because keys, headers and whole values are bytes")
 
     def _json_literal(self) -> object:
         text = self._string()
@@ -507,7 +507,9 @@ class _Parser:
             found: str = json.loads(text)
             found.encode()
         except ValueError:
-            raise WhereError("where: a text in double quotes is not valid JSON; use '...' for a literal text") from None
+            raise WhereError(
+                "where: a string in double quotes is not valid JSON; use '...' for a literal string"
+            ) from None
         return found
 
     def _take(self, kind: str, text: str | None = None) -> str | None:
