@@ -1,1 +1,1 @@
-"""The rules of a round, as values and pure functions: plan, grouping, eligibility, kinds and fate of a record, retention."""
+"""The rules of a cleaning round, as values and pure functions: plan, grouping, eligibility, record kinds and fates, retention."""

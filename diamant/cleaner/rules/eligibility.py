@@ -1,10 +1,11 @@
-"""The part of a log that a round may clean, whether the log is due, and which of several logs comes first.
+"""Decides which part of a log a round may clean, whether the log is due, and which of several logs is cleaned first.
 
     0 ... clean ... first_dirty ... dirty ... first_uncleanable ... not yet ... log end
 
 A round does not touch records at or above the last stable offset, in the active segment, or younger than
 `min.compaction.lag.ms`. A log is due if the dirty share of its bytes exceeds `min.cleanable.dirty.ratio`, or if a dirty record
-is older than `max.compaction.lag.ms`. All rules apply to whole segments; no record is read, at most a segment's first header.
+is older than `max.compaction.lag.ms`. All rules apply to whole segments; of their contents, at most the first batch header is
+read.
 
 Source: Kafka's LogCleanerManager and LogToClean.
 """
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class SegmentView(Protocol):
-    """The attributes needed of a segment (`storage.segments.segment.Segment`)."""
+    """The attributes of a segment (`storage.segments.segment.Segment`) that the rules need."""
 
     @property
     def base_offset(self) -> int: ...
@@ -37,7 +38,7 @@ class SegmentView(Protocol):
 
 
 class LogView(Protocol):
-    """The attributes needed of a log (`storage.log.log.Log`); the last of `segments` is the active one."""
+    """The attributes of a log (`storage.log.log.Log`) that the rules need; the last of `segments` is the active one."""
 
     @property
     def segments(self) -> Sequence[SegmentView]: ...
@@ -56,7 +57,7 @@ LogT_contra = TypeVar("LogT_contra", bound=LogView, contravariant=True)
 
 
 class Ages(Protocol[LogT_contra]):
-    """The age of records for both lags: `BY_TIMESTAMP` in mode kafka, `time_based_roll.BY_APPEND` in mode prompt."""
+    """The definition of age that both lags use: `BY_TIMESTAMP` in mode kafka, `time_based_roll.BY_APPEND` in mode prompt."""
 
     def overdue_ms(self, log: LogT_contra, first_dirty_offset: int, now_ms: int, /) -> int:
         """Return by how much the age of the oldest dirty record exceeds `max.compaction.lag.ms`; at least 0."""
@@ -90,13 +91,13 @@ class CleanableRange:
 
     first_dirty_offset: int
     is_checkpoint_reset: bool
-    """True if the checkpoint lies outside the log and must be replaced by `first_dirty_offset` at once."""
+    """True if the checkpoint lies outside the log and must be replaced by `first_dirty_offset` immediately."""
     first_uncleanable_offset: int
     """Exclusive end of the round, a segment's base offset."""
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    """By how much the age of the oldest dirty record exceeds `max.compaction.lag.ms`; at least 0."""
+    """The time by which the age of the oldest dirty record exceeds `max.compaction.lag.ms`; at least 0."""
     min_dirty_ratio: float
 
     @property
@@ -111,7 +112,7 @@ class CleanableRange:
 
     @property
     def is_overdue(self) -> bool:
-        """True if a round is due by `max.compaction.lag.ms`."""
+        """True if `max.compaction.lag.ms` makes a round due."""
         return self.delay_ms > 0
 
     @property
@@ -134,7 +135,7 @@ class _ByTimestamp:
 
 
 BY_TIMESTAMP: Ages[LogView] = _ByTimestamp()
-"""Kafka's ages, which are those of the records' timestamps. A record whose timestamp is missing or in the future has no age."""
+"""Kafka's ages, measured by the records' timestamps. A record whose timestamp is missing or in the future has no age."""
 
 
 def cleanable_range(
@@ -145,9 +146,9 @@ def cleanable_range(
     force: bool = False,
     ages: Ages[LogT] = BY_TIMESTAMP,
 ) -> CleanableRange:
-    """Return the range of the next round of `log`. `checkpoint`: end of the last round; None: there was no round.
+    """Return the range of the next round of `log`. `checkpoint`: the end of the last round, or None if there was no round.
 
-    `force`: as if `min.compaction.lag.ms` were 0. May read the first header of dirty segments from disk.
+    `force` ignores `min.compaction.lag.ms`. May read the first batch headers of dirty segments from disk.
     """
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     is_reset = not log.log_start_offset <= first_dirty <= log.log_end_offset
@@ -173,10 +174,10 @@ def is_candidate(log: LogView, found: CleanableRange) -> bool:
 
 
 def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tuple[T, CleanableRange]]:
-    """Return the eligible (anything, range) pairs, the most urgent first.
+    """Return the (any object, range) pairs with eligible ranges, the most urgent first.
 
     Mode kafka sorts by dirty ratio alone, so a log past its `max.compaction.lag.ms` may wait forever behind dirtier ones. Mode
-    prompt puts overdue logs first, the longest overdue in front.
+    prompt puts overdue logs first, beginning with the longest overdue.
     """
     eligible = [pair for pair in ranges if pair[1].is_eligible]
     if mode == KAFKA:
@@ -185,10 +186,10 @@ def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tu
 
 
 def limits(log: LogT, first_dirty: int, now_ms: int, ages: Ages[LogT] = BY_TIMESTAMP, *, force: bool = False) -> Limits:
-    """Return the limits of a round that begins at `first_dirty`. `force`: as if `min.compaction.lag.ms` were 0."""
+    """Return the limits of a round that begins at `first_dirty`. `force` ignores `min.compaction.lag.ms`."""
     young = None
     if log.config.min_compaction_lag_ms > 0 and not force:
-        # The first segment with a young record holds back all later segments, even older ones.
+        # The first segment with a young record holds back all later segments, even those without young records.
         for segment in inactive_from(log, first_dirty):
             if now_ms < old_enough_ms(segment, log.config, ages):
                 young = segment.base_offset

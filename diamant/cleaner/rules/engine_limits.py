@@ -1,4 +1,4 @@
-"""The limits of an engine: how much its parts process at a time, and how much they hold in all."""
+"""The limits of an engine: how much data its parts process at a time, and how much they hold in total."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class EngineLimits:
     record_bytes: int = NO_RECORD_LIMIT
     """Largest record of a compressed batch, as set in the plan."""
     output_bytes: int = MAX_SEGMENT_BYTES
-    """Largest output, even if the plan allows more."""
+    """Largest output segment, even if the plan allows more."""
     parsed_bytes: int = 16 * 1024 * 1024
-    """Plain engine: memory for the parsed chunks kept from the first pass for the second, and the same again for the current
-    chunk. With 0 each batch is processed on its own. The limits below are those of the compiled engine."""
+    """Plain engine: memory for the parsed chunks that the first pass keeps for the second, and as much again for the current
+    chunk. With 0, each batch is processed separately. The limits below apply to the compiled engine."""
     read_bytes: int = 2 * 1024 * 1024
-    """A chunk of this size stays in the CPU's cache while kernels process it. Half the size is up to a twelfth slower."""
+    """Size of a chunk. It stays in the CPU's cache while kernels process it; half the size is up to a twelfth slower."""
     unpack_bytes: int = 1024 * 1024
     """Records are processed as soon as this many bytes are decompressed."""
     tuples: int = 32 * 1024
-    """Key hashes passed on at a time: 0.8 MB."""
+    """Number of key hashes passed on at a time (0.8 MB)."""
     notes: int = 4 * 1024 * 1024
-    """Limit of batch notes, at most 16 MiB; later batches have no notes."""
+    """Maximum number of batches with notes (at most 16 MiB of notes); later batches have none."""
     stretch_bytes: int = 128 * 1024
-    """Least size of a run of batches that the second pass skips if it keeps none of their records. Skipping less does not pay."""
+    """Minimum size of a run of batches with no record to keep that the second pass skips. Skipping less does not pay."""
     stretches: int = 256 * 1024
-    """Limit of noted stretches, at most 14 MiB; the second pass reads all later stretches."""
+    """Maximum number of stretches noted to be skipped (at most 14 MiB); the second pass reads all later ones."""
     piece_bytes: int = 4 * 1024 * 1024
-    """Least size of a piece of the log that the processes of a divided round take from each other."""
+    """Minimum size of a piece of the log that one process of a divided round takes over from another."""
     table_slots: int = 64
-    """Smallest table: the memory of a map is never less than that of this many slots."""
+    """Minimum number of slots in the table of a map, whatever memory the map may use."""
 
     def of(self, plan: CleanPlan) -> EngineLimits:
-        """Return these limits with the plan's limit for records."""
+        """Return these limits with the plan's record limit."""
         return self if plan.max_record_bytes == self.record_bytes else replace(self, record_bytes=plan.max_record_bytes)
 
 

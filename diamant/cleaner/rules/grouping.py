@@ -24,14 +24,14 @@ def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ..
 
 
 def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tuple[SegmentPlan, ...]]:
-    """Return the groups of `segments`, in order, that are each merged into one output (`Cleaner.groupSegmentsBySize`).
+    """Divide `segments` into groups, in order; each group is merged into one output (`Cleaner.groupSegmentsBySize`).
 
     The limits are those of the topic's current configuration, applied to the sizes before cleaning. The first segment of
     a group may have any size. Untouched and quarantined segments belong to no group; a segment that stays apart is a group of
     its own. All of these end the group before them.
 
-    A merged segment expires with its newest record. The ages of the segments in a group differ by at most `expiry_slice_ms`,
-    if that is set, so no record outlives `retention.ms` by more than that, which Kafka does not promise.
+    A merged segment expires only when its newest record does. If `expiry_slice_ms` is set, the ages of the segments in a group
+    differ by at most this time, so no record outlives `retention.ms` by more. Kafka does not promise this.
     """
     groups: list[tuple[SegmentPlan, ...]] = []
     group = _Group()
@@ -59,7 +59,7 @@ class _Group:
         self.segments: list[SegmentPlan] = []
         self._size = self._index_bytes = self._time_index_bytes = 0
         self._first_ms: int | None = None
-        """Smallest of the segments' largest timestamps; empty segments have none."""
+        """The smallest of the segments' largest timestamps, without empty segments."""
         self._last_ms: int | None = None
 
     def add(self, segment: SegmentPlan) -> None:
@@ -94,11 +94,11 @@ class _Group:
 
 
 EXPIRY_SLICES = 20
-"""Merging postpones the expiry of a record by at most `retention.ms` divided by this number, that is, by 5 %."""
+"""Merging postpones the expiry of a record by at most `retention.ms` divided by this number, which is 5 %."""
 
 
 def expiry_slice_ms(config: LogConfig, mode: str) -> int | None:
-    """Return the largest difference in age between merged segments; None: unlimited."""
+    """Return the largest difference in age between merged segments; None if it is unlimited."""
     if mode == KAFKA or not config.is_deleted or config.retention_ms < 0:
         return None
     return config.retention_ms // EXPIRY_SLICES
@@ -108,7 +108,7 @@ def ends_output(plan: CleanPlan, written_bytes: int, following: SegmentPlan) -> 
     """Return whether an output of `written_bytes` must end before the group's next source is added (mode prompt only).
 
     Recompression, or conversion from an old format, can make an output larger than its sources, so that it exceeds the limits
-    that were applied to the group. For the limit of any segment (2 GiB) the next source counts with twice its size.
+    that were applied to the group. Against the limit for all segments (2 GiB), the next source counts with twice its size.
     """
     if plan.is_kafka:
         return False

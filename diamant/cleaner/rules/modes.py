@@ -1,4 +1,4 @@
-"""The modes of the cleaner, `diamant.cleaner.mode` (differences: docs/explanation/cleaner-modes.md), and its runners."""
+"""The cleaner's modes (`diamant.cleaner.mode`; compared in docs/explanation/cleaner-modes.md) and its runners."""
 
 KAFKA = "kafka"
 """Makes the same decisions as Kafka, and writes the same bytes."""
@@ -7,11 +7,11 @@ PROMPT = "prompt"
 MODES = (KAFKA, PROMPT)
 
 KAFKA_4_3, KAFKA_4_4 = KAFKA_VERSIONS = ("4.3", "4.4")
-"""The versions that mode kafka can follow, `diamant.cleaner.kafka.version`. They differ in `CleanPlan.high_watermark`."""
+"""The versions that mode kafka can follow (`diamant.cleaner.kafka.version`). They differ in `CleanPlan.high_watermark`."""
 
 
 def followed_version(mode: str, kafka_version: str) -> str | None:
-    """Return the version of Kafka to name with a mode: the configured version; None in mode prompt, which follows the newest."""
+    """Return the Kafka version to report with a mode: the configured one; None in mode prompt, which follows the newest."""
     return kafka_version if mode == KAFKA else None
 
 

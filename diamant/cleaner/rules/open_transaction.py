@@ -20,13 +20,13 @@ class OpenTransaction:
     since_ms: int | None = None
     """Start time of the transaction; None if it is unknown."""
     abort_ms: int | None = None
-    """The latest time at which its coordinator aborts it; None: no known coordinator will abort it."""
+    """The time by which its coordinator will abort it; None if no known coordinator will."""
     transactional_id: str | None = None
-    """None: no coordinator knows it."""
+    """None if no coordinator knows the transaction."""
 
     @property
     def text(self) -> str:
-        """Whose transaction it is, and since when it has been open."""
+        """Whose transaction it is, and since when it has been open, in words."""
         which = "a transaction" if self.transactional_id is None else f"transaction {self.transactional_id!r}"
         which += "" if self.producer_id is None else f" of producer {self.producer_id}"
         since = "" if self.since_ms is None else f"{moment(self.since_ms)}, "
@@ -34,7 +34,7 @@ class OpenTransaction:
 
     @property
     def end_text(self) -> str:
-        """When the transaction ends by itself."""
+        """When the transaction will end by itself, in words."""
         return (
             "no known coordinator will end it"
             if self.abort_ms is None
@@ -42,9 +42,9 @@ class OpenTransaction:
         )
 
     def abort_command(self, topic: str, partition: int) -> str:
-        """Return the command of Kafka that aborts the transaction now.
+        """Return the Kafka command that aborts the transaction now.
 
-        `abort` only writes a marker: the coordinator of a known transaction could still commit the rest of it.
+        For a known transaction this is not `abort`, which only writes a marker; the coordinator could still commit the rest.
         """
         if self.transactional_id is not None:
             return f"{_TOOL} forceTerminateTransaction --transactionalId {shlex.quote(self.transactional_id)}"

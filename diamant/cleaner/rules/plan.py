@@ -1,9 +1,9 @@
-"""The plan of a round of the cleaner, as one frozen value.
+"""The plan of a cleaning round, as one frozen value.
 
 The owner of a log makes a `CleanPlan` (`make_plan`); an engine executes it and returns a `CleanResult`. A plan holds
 everything that determines the outcome, including the time, so that any engine in any process writes the same bytes. It can be
-sent as JSON. A plan may be minutes old when its result is used. That is safe, because producers that became active in the
-meantime protect only batches that the plan does not touch.
+sent as JSON. A plan may be minutes old when its result is used. That is safe, because producers that have become active since
+it was made protect only batches that it does not touch.
 
 Source: Kafka's LogToClean.
 """
@@ -52,7 +52,7 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer's state that protects its last batch, so that its sequence and epoch survive a cleaning."""
+    """The state of a producer that protects its last batch, so that its sequence and epoch survive a round."""
 
     producer_epoch: int
     last_data_offset: int | None
@@ -71,11 +71,11 @@ class CleanPlan:
     """All segments below `first_uncleanable_offset`, ascending."""
     log_start_offset: int
     first_dirty_offset: int
-    """First offset of the map. It need not begin a segment or a batch."""
+    """First offset that the map covers. It need not be the first of a segment or of a batch."""
     first_uncleanable_offset: int
     """Exclusive end of the round: the base offset of a segment."""
     now_ms: int
-    """The current time, for the whole round."""
+    """The time that counts as the current time throughout the round."""
     mode: str
     """`KAFKA` or `PROMPT`."""
     segment_bytes: int
@@ -86,20 +86,20 @@ class CleanPlan:
     active_producers: Mapping[int, ActiveProducer]
     """Active producers by producer id."""
     map_max_entries: int
-    """Mode kafka: most keys in the map; the round ends before the record that would exceed it."""
+    """Mode kafka: maximum number of keys in the map; the round ends before the record that would exceed it."""
     map_memory_bytes: int
-    """Mode prompt: memory for the map. Engines that can spill do so beyond it."""
+    """Mode prompt: memory for the map. An engine that can spill the map to disk does so beyond this size."""
     io_buffer_bytes: int
     """Bytes of a segment read at a time; a larger batch is read as a whole."""
     hash_key: bytes
-    """16 random bytes of the data directory, for engines that keep hashes of keys."""
+    """16 random bytes specific to the data directory, for engines that keep hashes of keys."""
     max_record_bytes: int = NO_RECORD_LIMIT
-    """Largest record of a compressed batch: the round fails with RecordTooLarge for others (`record_sizes`)."""
+    """Maximum size of a record in a compressed batch; a larger one fails the round with RecordTooLarge (`record_sizes`)."""
     map_load_factor: float = 1.0
     """Mode kafka: the share of the map's table that `map_max_entries` keys occupy."""
     io_max_bytes_per_second: float = math.inf
     threads: int = 1
-    """Most CPUs that an engine may use: `log.cleaner.threads`, or a share of them."""
+    """Maximum number of CPUs that an engine may use: `log.cleaner.threads`, or a share of them."""
     later_aborted: tuple[AbortedTxn, ...] = ()
     """Aborted transactions with data below `first_uncleanable_offset` and markers in segments at or above it."""
     expiry_slice_ms: int | None = None
@@ -107,18 +107,18 @@ class CleanPlan:
     untouched: frozenset[int] = frozenset()
     """Mode prompt: base offsets of segments that the round would rewrite unchanged, and so leaves alone (`key_filter`)."""
     apart: frozenset[int] = frozenset()
-    """Mode prompt: base offsets of segments that are merged with no neighbour (`lost_key`)."""
+    """Mode prompt: base offsets of segments that are not merged with any neighbour (`lost_key`)."""
     quarantined: frozenset[int] = frozenset()
     """Mode prompt: base offsets of corrupt segments, which are neither read nor replaced (`quarantine`)."""
     horizons_frozen_above: int | None = None
     """Tombstones and markers at higher offsets do not expire, even after their horizon (`quarantine`)."""
 
     held_above: int | None = None
-    """Tombstones of batches with a higher base offset wait for groups (`tombstone_hold`)."""
+    """Tombstones of batches with a higher base offset wait for consumer groups (`tombstone_hold`)."""
     held_since_ms: int = 0
-    """Held tombstones expire if their horizon passed before this time (`now_ms` less `diamant.tombstone.hold.max.ms`)."""
+    """Held tombstones expire if their horizon passed before this time (`now_ms` minus `diamant.tombstone.hold.max.ms`)."""
     high_watermark: int | None = None
-    """The high watermark. An emptied batch that ends here keeps its header, as in Kafka 4.4 (KAFKA-20452). With None, as in plans
+    """The high watermark. An emptied batch that ends here keeps its header, as in Kafka 4.4 (KAFKA-20452). If None, as in plans
     that earlier versions stored, an emptied batch at the end of the round keeps its header, as in Kafka 4.3 (KAFKA-17076)."""
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class CleanPlan:
 
     @property
     def header_end(self) -> int:
-        """End of the only emptied batch that keeps its header even without an active producer (exclusive)."""
+        """Exclusive end of the only emptied batch that keeps its header even without an active producer."""
         return self.first_uncleanable_offset if self.high_watermark is None else self.high_watermark
 
     @property
@@ -148,11 +148,11 @@ class CleanPlan:
 
     @property
     def has_aborted(self) -> bool:
-        """True if any transaction aborted. Otherwise no data batch is removed because of its transaction."""
+        """True if any transaction was aborted. Otherwise no data batch is removed because of its transaction."""
         return bool(self.later_aborted) or any(segment.aborted for segment in self.segments)
 
     def map_utilization(self, keys: int) -> float:
-        """Return the utilization of a map with `keys` keys, 0 to 1. In mode kafka it is the load of the table, so less than 1."""
+        """Return the utilization of a map with `keys` keys, 0 to 1. In mode kafka it is at most `map_load_factor`."""
         most = self.map_max_entries if self.is_kafka else max(self.map_max_entries, keys)
         share = keys / most if most else 1.0
         return share * self.map_load_factor if self.is_kafka else share
@@ -168,18 +168,18 @@ class CleanPlan:
         return not self.is_frozen(offset) and not self.is_held(offset, horizon_ms)
 
     def is_held(self, offset: int, horizon_ms: int) -> bool:
-        """Return whether the tombstones of a batch at `offset` with this horizon wait for groups."""
+        """Return whether the tombstones of a batch at `offset` with this horizon wait for consumer groups."""
         return self.held_above is not None and offset > self.held_above and horizon_ms > self.held_since_ms
 
     @property
     def new_horizon_ms(self) -> int | None:
-        """The delete horizon that this round sets on tombstones; None if the sum exceeds 64 bits: as in Kafka, none is set."""
+        """The delete horizon that this round sets on tombstones; None, as in Kafka, if it would exceed 64 bits."""
         horizon_ms = self.now_ms + self.delete_retention_ms
         return horizon_ms if horizon_ms < 1 << 63 else None
 
     @property
     def legacy_tombstone_horizon_ms(self) -> int:
-        """The latest time at which a segment may have been last written for its tombstones of magic 0 and 1 to expire."""
+        """Tombstones of magic 0 and 1 expire if their segment was last written at this time or earlier."""
         before = [segment for segment in self.segments if segment.base_offset < self.first_dirty_offset]
         return legacy_horizon_ms(before[-1].modified_ms if before else None, self.delete_retention_ms)
 
@@ -226,17 +226,17 @@ def legacy_horizon_ms(last_clean_modified_ms: int | None, delete_retention_ms: i
 
 
 def most_io_bytes(plan: CleanPlan) -> int:
-    """Return the I/O of a round that removes nothing: it reads dirty segments, then reads and writes each rewritten segment."""
+    """Return the I/O in bytes if a round removes nothing: reading dirty segments, then reading and writing all rewritten ones."""
     read = [segment for segment in plan.segments if segment.base_offset not in plan.quarantined]
     dirty = sum(segment.size for segment in read if segment.next_base_offset > plan.first_dirty_offset)
     return dirty + 2 * sum(segment.size for segment in read if segment.base_offset not in plan.untouched)
 
 
 def aborted_from(plan: CleanPlan, segment_index: int, upper_bound: int) -> Iterator[AbortedTxn]:
-    """Yield aborted transactions with data below `upper_bound` from the indexes of this segment and the later ones.
+    """Yield aborted transactions with data below `upper_bound` from the indexes of this segment and of all later segments.
 
-    Skips markers below the log start. The search ends at the first entry after which no transaction below `upper_bound` was
-    open (`UnifiedLog.collectAbortedTransactions`).
+    Skips transactions that ended below the log start. Stops at the first entry after which no transaction below `upper_bound`
+    was open (`UnifiedLog.collectAbortedTransactions`).
     """
     indexes = [segment.aborted for segment in plan.segments[segment_index:]]
     for entries in [*indexes, plan.later_aborted]:

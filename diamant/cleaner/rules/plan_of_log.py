@@ -27,7 +27,7 @@ from diamant.cleaner.rules.plan import (
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """The broker's configuration for every round; see the fields of `CleanPlan`."""
+    """The part of the broker's configuration that applies to every round; see the fields of `CleanPlan`."""
 
     mode: str = PROMPT
     kafka_version: str = KAFKA_4_4
@@ -53,7 +53,7 @@ def kafka_map_entries(dedupe_buffer_bytes: int, load_factor: float, threads: int
 
 
 def plan_segment(env: Env, segment: Segment, next_base_offset: int) -> SegmentPlan:
-    """Return the plan's entry for a segment that takes no appends. Any thread; reads its indexes and file times."""
+    """Return the plan's entry for a segment that takes no appends. Reads its indexes and file times; callable from any thread."""
     return SegmentPlan(
         base_offset=segment.base_offset,
         size=segment.size,

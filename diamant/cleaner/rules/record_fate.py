@@ -1,12 +1,12 @@
-"""The decision to keep or remove: for a batch, then for each of its records.
+"""Decides whether to keep or remove a batch, and then each of its records.
 
-Pure functions from numbers to numbers; they read no bytes. `kernels/judging.py` repeats them in a compiled loop: change both.
-The tests compare them.
+These are pure functions from numbers to numbers, and read no bytes. `kernels/judging.py` repeats them in a compiled loop: always
+change both. Tests compare them.
 
-    batch_verdict       first                       DELETE without reading the records; if none is kept, RETAIN_EMPTY keeps
-                                                    a header and DELETE_EMPTY nothing
+    batch_verdict       first                       DELETE removes the batch unread. Otherwise its records are judged; if none is
+                                                    kept, RETAIN_EMPTY keeps a header and DELETE_EMPTY nothing
     tombstones_expired  for the batch               whether its tombstones may be removed
-    record_fate         for each record             KEEP, or the reason of its removal
+    record_fate         for each record             KEEP, or the reason for its removal
     needs_horizon       if some are kept            whether the batch gets a delete horizon
     batch_action        last                        copy unchanged, rebuild, header only, or drop
 
@@ -29,12 +29,12 @@ from diamant.kernels.constants.steps import COPY, DROP, HEADER_ONLY, REBUILD
 DELETE: Final = 0
 """The batch is removed without reading its records."""
 RETAIN_EMPTY: Final = 1
-"""Its records are judged; if none is kept, a header without records remains."""
+"""The batch's records are judged; if none is kept, a header without records remains."""
 DELETE_EMPTY: Final = 2
-"""Its records are judged; if none is kept, the batch is removed."""
+"""The batch's records are judged; if none is kept, the batch is removed."""
 
 FATE_REASONS = ("", *REASONS)
-"""Reasons, indexed by fate."""
+"""The reasons for removal, indexed by fate."""
 
 NOT_MAPPED: Final = -1
 """The mapped offset of a key that is not in the map."""
@@ -102,7 +102,7 @@ def tombstones_expired(
 def record_fate(
     *, offset: int, map_end_offset: int, has_key: bool, mapped_offset: int, has_value: bool, is_expired: bool
 ) -> int:
-    """Return the fate of a data record in a batch whose records are judged: KEEP, or the reason of its removal.
+    """Return the fate of a data record in a batch whose records are judged: KEEP, or the reason for its removal.
 
     `map_end_offset` is the last offset that the map covers; `mapped_offset` is the key's last offset in the map,
     or NOT_MAPPED; `is_expired` is the result of `tombstones_expired` for the batch. Records beyond the map's end are never
@@ -127,8 +127,9 @@ def needs_horizon(
 ) -> bool:
     """Return whether a batch with kept records gets a delete horizon.
 
-    `last_tombstone_offset` is the greatest offset of a kept tombstone, or -1. Kafka also stamps tombstones beyond the end of the
-    map, so their time begins while older records of their keys still exist. Mode prompt leaves these to a later round.
+    `last_tombstone_offset` is the greatest offset of a kept tombstone, or -1. Kafka sets a horizon even for tombstones beyond
+    the end of the map, so their retention starts while older records of their keys still exist. Mode prompt waits for a later
+    round.
     """
     if has_horizon:
         return False
@@ -138,7 +139,7 @@ def needs_horizon(
 
 
 def batch_action(*, verdict: int, kept: int, records: int, sets_horizon: bool, magic: int) -> int:
-    """Return DROP, COPY, REBUILD or HEADER_ONLY for a batch with `kept` of its `records` kept."""
+    """Return DROP, COPY, REBUILD or HEADER_ONLY for a batch that keeps `kept` of its `records` records."""
     if verdict == DELETE:
         return DROP
     if kept == 0:

@@ -1,17 +1,17 @@
-"""Records by kind, counted in one class, with one word for each kind in Python, JSON, metrics, tables and pictures.
+"""Counts of records by kind. Python, JSON, metrics, tables and pictures use the same word for each kind.
 
-Every record is exactly one of these, the first that applies:
+Every record belongs to exactly one kind, the first of these that applies:
 
     below_log_start   deleted, although its segment still exists
-    aborted           of an aborted transaction
-    undecided         of an open transaction
-    keyless           has no key: the cleaner removes it from a compacted topic
-    superseded        a later record (not aborted, not undecided) has its key
-    tombstones        the latest of its key, without a value
-    live              the latest of its key, with a value
+    aborted           belongs to an aborted transaction
+    undecided         belongs to an open transaction
+    keyless           has no key, so the cleaner removes it from a compacted topic
+    superseded        a later record (neither aborted nor undecided) has the same key
+    tombstones        the latest record of its key, without a value
+    live              the latest record of its key, with a value
 
-So `records` is the sum of these kinds, and live and tombstones together are the distinct keys. Transaction markers are not
-records.
+So `records` is the sum of these kinds, and the sum of live and tombstones is the number of distinct keys. Transaction markers do
+not count as records.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BELOW_LOG_START = "below_log_start"
 MARKERS = "markers"
 
 RARE = (ABORTED, "undecided", KEYLESS, BELOW_LOG_START, MARKERS)
-"""Kinds that tables leave out if there are none."""
+"""The kinds that tables omit if there are no such records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Numbers of records by kind."""
+    """The number of records of each kind."""
 
     records: int = 0
     live: int = 0
@@ -45,11 +45,11 @@ class Kinds:
     keyless: int = 0
     below_log_start: int = 0
     markers: int = 0
-    """Transaction markers, without those below the log start."""
+    """Transaction markers, except those below the log start."""
 
     @property
     def distinct_keys(self) -> int:
-        """Keys with a live record or a tombstone."""
+        """Number of keys with a live record or a tombstone."""
         return self.live + self.tombstones
 
     def __add__(self, other: Kinds) -> Kinds:
@@ -62,18 +62,18 @@ class Kinds:
 
 NAMES = tuple(one.name for one in fields(Kinds))
 COUNTS = ("records", "distinct_keys", *NAMES[1:])
-"""Columns of tables of logs."""
+"""The columns in tables of logs."""
 SHOWN = tuple(name for name in NAMES if name != BELOW_LOG_START)
-"""Kinds of records that a consumer can reach, and their sum."""
+"""The kinds of records that a consumer can reach, and their sum."""
 
 
 def shown(name: str) -> str:
-    """Return the name of a kind as people read it: `below log start`."""
+    """Return the name of a kind in words, such as `below log start`."""
     return name.replace("_", " ")
 
 
 def counted(count: int, name: str) -> str:
-    """Return a number of records of a kind as people read it: `1 tombstone`, `2,000 keyless`."""
+    """Return a number of records of a kind in words, such as `1 tombstone` or `2,000 keyless`."""
     word = shown(name)
     return f"{count:,} {word[:-1] if count == 1 and word.endswith((TOMBSTONES, MARKERS)) else word}"
 
@@ -85,13 +85,13 @@ def used(names: Iterable[str], rows: Iterable[Kinds]) -> list[str]:
 
 
 class KindBounds(NamedTuple):
-    """Lower and upper bounds of numbers of records by kind. Equal if the numbers are known."""
+    """Lower and upper bounds for the number of records of each kind, which are equal if the number is known."""
 
     least: Kinds = Kinds()
     most: Kinds = Kinds()
 
     def plus(self, other: KindBounds) -> KindBounds:
-        """Return the sums."""
+        """Return the sum of the lower bounds and that of the upper bounds."""
         return KindBounds(self.least + other.least, self.most + other.most)
 
     def to_fields(self) -> dict[str, dict[str, int]]:

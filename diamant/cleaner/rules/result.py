@@ -1,4 +1,4 @@
-"""The result of a round of the cleaner: the finished output files, the statistics, and the errors that end a round early.
+"""The result of a cleaning round: the finished output files, the statistics, and the errors that end a round early.
 
 An engine is a function `(env, plan, *, on_output, check_done, throttle) -> CleanResult`. It calls `on_output` for each output
 whose files are complete, `check_done` before each segment and each chunk, and `throttle` with the size of each chunk read or
@@ -18,8 +18,8 @@ from diamant.storage.errors import StorageError
 from diamant.storage.segments.segment_outline import SegmentOutline, outline_from
 
 REASONS = (SUPERSEDED, ABORTED, TOMBSTONES, MARKERS, KEYLESS, BELOW_LOG_START)
-"""The kinds of records that rounds remove. Tombstones: those whose delete horizon has passed. Markers: those whose horizon has
-passed and whose transaction has no batches left, and those below the log start. Records below the log start: in mode prompt."""
+"""The kinds of records that rounds remove: tombstones only after their delete horizon, markers only below the log start or after
+their horizon if no batch of their transaction is left, and other records below the log start only in mode prompt."""
 
 
 class CleaningAborted(Exception):
@@ -53,7 +53,7 @@ class OutputSegment:
     crc32c: int
     """CRC-32C of the `.log` file."""
     outline: SegmentOutline | None = field(default=None, compare=False)
-    """Outline of the files, if a runner in another process has read it, so that the broker need not read it."""
+    """Outline of the files if a runner in another process has read them, so that the broker need not do so."""
     facts: str | None = field(default=None, compare=False)
     """The segment's facts as JSON (`facts.facts_file`), so that the broker need not read them."""
 
@@ -63,11 +63,11 @@ class CleanStats:
     """Statistics of a round, counted like Kafka's CleanerStats. An engine updates them while it works."""
 
     start_s: float = 0.0
-    """The three times are those of a monotonic clock, so only their differences have a meaning."""
+    """This and the other two times come from a monotonic clock, so only their differences have a meaning."""
     map_complete_s: float = 0.0
     end_s: float = 0.0
     map_bytes_read: int = 0
-    """Bytes of whole chunks, without the chunk in which the map became full."""
+    """Bytes of whole chunks, excluding the chunk in which the map became full."""
     map_messages_read: int = 0
     bytes_read: int = 0
     """Bytes of whole segments, including skipped stretches (`batch_notes.Stretches`)."""
@@ -78,7 +78,7 @@ class CleanStats:
     bytes_written: int = 0
     messages_written: int = 0
     map_utilization: float = 0.0
-    """Fill of the map at the end, 0 to 1."""
+    """The final fill level of the map, 0 to 1."""
     removed: dict[str, int] = field(default_factory=dict)
     """Records removed, by reason (`REASONS`)."""
     removed_bytes: dict[str, int] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class CleanResult:
 
 
 def output_from_fields(fields: JsonObject) -> OutputSegment:
-    """Return the output with these fields, as made by `dataclasses.asdict`."""
+    """Return the output from which `dataclasses.asdict` made these fields."""
     outline = fields.get("outline")
     return OutputSegment(
         **{

@@ -1,7 +1,7 @@
-"""Decides which of the oldest segments retention may delete. No I/O.
+"""Decides which of the oldest segments retention may delete. Does no I/O.
 
 Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, over `retention.bytes`, older than
-`retention.ms`. Segments are checked from the oldest on; the first that must stay ends the check.
+`retention.ms`. Segments are checked in ascending order, until one must stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLOCK_DIFFERENCE_MS = 60_000
 
 
 class RetainedLog(Protocol):
-    """The attributes needed of a log (`storage.log.log.Log`); the last of `segments` is the active one."""
+    """The attributes of a log (`storage.log.log.Log`) that the rules need; the last of `segments` is the active one."""
 
     @property
     def segments(self) -> Sequence[SegmentView]: ...
@@ -33,8 +33,8 @@ class RetainedLog(Protocol):
 def deletable_segments(log: RetainedLog, now_ms: int) -> int:
     """Return the number of oldest segments of `log` to delete at `now_ms`; an empty active segment always stays.
 
-    Each rule continues where the previous one ended, as in Kafka: a young segment deleted by size does not protect the
-    old ones after it.
+    As in Kafka, each rule continues where the previous one ended, so a young segment that is deleted because of the log's size
+    does not protect the old segments after it.
     """
     count = _below_log_start(log)
     if log.config.is_deleted:
@@ -46,7 +46,7 @@ def deletable_segments(log: RetainedLog, now_ms: int) -> int:
 def future_hold_ms(log: RetainedLog, now_ms: int) -> int | None:
     """Return the time until which a timestamp in the future keeps the oldest segment; None if no timestamp does.
 
-    Kafka warns of each timestamp in the future. Here, timestamps less than `CLOCK_DIFFERENCE_MS` ahead are taken for
+    Kafka warns about each timestamp in the future. Here, timestamps up to `CLOCK_DIFFERENCE_MS` ahead are attributed to
     differences between clocks.
     """
     if not log.config.is_deleted or log.config.retention_ms < 0:
@@ -73,7 +73,7 @@ def _over_size(log: RetainedLog, count: int) -> int:
         return count
     excess = log.size - limit - sum(segment.size for segment in log.segments[:count])
     for segment in log.segments[count:]:
-        # A segment emptied by the cleaner is deleted with the excess, even if that is 0.
+        # A segment that the cleaner has emptied is deleted even if the excess is 0.
         if excess < segment.size or _is_empty_active(log, segment):
             break
         excess -= segment.size

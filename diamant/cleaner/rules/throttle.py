@@ -21,7 +21,7 @@ MAX_SLEEP_S = 0.1
 
 
 class Throttle:
-    """Counts bytes read or written, and makes the caller wait. Callable from any thread; a waiting thread also delays others.
+    """Counts bytes read or written, and makes callers wait. Callable from any thread; while one thread waits, others wait, too.
 
     `clock` returns monotonic seconds; `sleep` takes seconds.
     """
@@ -44,14 +44,14 @@ class Throttle:
         self._count = 0
 
     def __call__(self, count: int, check_done: CheckDone = never_done) -> None:
-        """Count `count` bytes, and wait if the rate is too high. Errors of `check_done` end the wait."""
+        """Count `count` bytes, and wait if the rate is too high. An exception from `check_done` ends the wait."""
         with self._lock:
             self._count += count
             elapsed_s = self._clock() - self._start_s
             if elapsed_s <= self._check_interval_s or not self._count:
                 return
             if self._count / elapsed_s > self.bytes_per_second:
-                # Kafka sleeps whole milliseconds.
+                # Kafka sleeps for whole milliseconds.
                 left_ms = round((self._count / self.bytes_per_second - elapsed_s) * 1000)
                 while left_ms > 0:
                     check_done()

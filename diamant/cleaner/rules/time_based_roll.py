@@ -1,7 +1,7 @@
-"""Rolling a segment without an append, and the age of records by the wall clock (mode prompt).
+"""Rolls segments without an append, and measures the age of records by the wall clock (mode prompt).
 
-Kafka rolls a segment only on an append, and by timestamps in it. The records written last before a pause in traffic stay in
-the active segment forever, where the cleaner cannot reach them. These rules make `max.compaction.lag.ms` a promise:
+Kafka rolls a segment only during an append, and goes by the timestamps of its records. If traffic stops, the last records stay
+in the active segment, where the cleaner cannot reach them. The rules in this module turn `max.compaction.lag.ms` into a promise:
 
     A superseded record is gone from the log `max.compaction.lag.ms` after it was appended, or after it was superseded
     if that was later, plus one cycle of the cleaner and the time of the round. This holds with and without traffic,
@@ -9,32 +9,35 @@ the active segment forever, where the cleaner cannot reach them. These rules mak
 
 It holds because a segment's lag and its roll deadline count from the same moment, the append of its first batch. A segment is
 overdue as soon as it is rolled, and the round follows in the same cycle. As in Kafka, an open transaction or a record younger
-than `min.compaction.lag.ms` defers the round; so does a segment in quarantine. Files with the suffix `.deleted` keep the old
+than `min.compaction.lag.ms` defers the round; so does a segment in quarantine. Files with the suffix `.deleted` keep the removed
 records for another `file.delete.delay.ms`.
 
-* The time of the first append is known for segments that this process has written, and for those that were open at an orderly
-  stop, which notes it (`storage.segments.first_appends`). Kafka does not store it. So for other segments, after a crash or
-  after Kafka, it is the earliest of: the first batch's timestamp, if it has one; the file's birth time; its modification time;
-  now. A restart changes none of these, so it never postpones a deadline. If the file system has no birth time, the modification
-  time of the previous segment replaces it; for the first segment, that of the partition's metadata file. These times may be too
-  early, by as long as the segment was empty, but never too late. That costs at most one small segment per restart.
-* The active segment is rolled when its first append is more than min(`segment.ms`, `max.compaction.lag.ms`) ago, less its jitter.
+* The time of the first append is known for segments that this process has written, and for segments that were active at an
+  orderly shutdown, which stores it (`storage.segments.first_appends`). Kafka does not store it. After a crash, or if Kafka wrote
+  the segment, it is estimated as the earliest of: the first batch's timestamp, if it has one; the file's birth time; its
+  modification time; now. A restart does not make these times later, so it never postpones a deadline. If the file system has no
+  birth times, the previous segment's modification time is used instead; for the first segment, that of the partition's metadata
+  file. The estimate may be too early, by as long as the segment was empty, but never too late. An early estimate costs at most
+  one small segment per restart.
+* The active segment is rolled when the time since its first append exceeds min(`segment.ms`, `max.compaction.lag.ms`) minus its
+  jitter.
 * A closed segment is overdue when its first append, or its first batch's timestamp (Kafka's measure), is more than
   `max.compaction.lag.ms` ago. So mode prompt is never later than Kafka, and future or missing timestamps defer nothing.
 * The age of the youngest record counts from its timestamp, or from the last append if that is earlier
-  (`Segment.last_append_ms`). For segments that this process has not written, the modification time replaces the last append:
-  rounds keep it, and it is never earlier. So `min.compaction.lag.ms` is kept, and timestamps in the future defer nothing.
-* Jitter is less than the time after which a segment is rolled; otherwise each append would roll it. Kafka only keeps jitter
+  (`Segment.last_append_ms`). For segments that this process has not written, the modification time is used instead of the last
+  append; rounds preserve it, and it is never earlier. So `min.compaction.lag.ms` is respected, and timestamps in the future defer
+  nothing.
+* Jitter is kept below the time after which a segment is rolled; otherwise each append would roll it. Kafka only keeps jitter
   below `segment.ms`.
 
-For the loop of the service, in the thread that owns the logs; not used in mode kafka:
+The service's loop, in the thread that owns the logs, uses this module as follows, except in mode kafka:
 
     config = config.with_clamped_jitter()                      for each new configuration of a log
     for log in logs: if should_roll(log, now_ms): log.roll()   at the start of each cycle, before the scan
     found = cleanable_range(..., ages=BY_APPEND)               in the scan
     due_ms(log, found.first_dirty_offset, now_ms)              latest time of the next cycle
 
-The first query about a segment older than this process reads a header and two file times; `Segment.first_append_ms` keeps the
+The first query about a segment older than this process reads a header and two file times; `Segment.first_append_ms` stores the
 result.
 """
 
@@ -52,7 +55,7 @@ from diamant.storage.segments.log_config import LogConfig
 
 
 class AgingSegment(SegmentView, Protocol):
-    """The attributes needed of a segment (`storage.segments.segment.Segment`)."""
+    """The attributes of a segment (`storage.segments.segment.Segment`) that the rules need."""
 
     first_append_ms: int | None
 
@@ -66,7 +69,7 @@ SegmentT = TypeVar("SegmentT", bound=AgingSegment, covariant=True)
 
 
 class AgingLog(Protocol[SegmentT]):
-    """The attributes needed of a log (`storage.log.log.Log`)."""
+    """The attributes of a log (`storage.log.log.Log`) that the rules need."""
 
     @property
     def segments(self) -> Sequence[SegmentT]: ...
@@ -89,14 +92,14 @@ AnyLog = AgingLog[AgingSegment]
 
 
 class AgingLogView(LogView, AnyLog, Protocol):
-    """A log whose records have both kinds of age."""
+    """The attributes of a log from which both kinds of ages can be computed."""
 
     @property
     def segments(self) -> Sequence[AgingSegment]: ...
 
 
 def roll_due_ms(log: AnyLog, now_ms: int) -> int | None:
-    """Return the time, maybe in the past, at which to roll the active segment; None if it is never due or cannot be rolled."""
+    """Return when to roll the active segment, possibly in the past; None if it is never due or cannot be rolled."""
     active, config = log.active, log.config
     limit_ms = config.max_segment_ms
     if not active.size or not config.is_compacted or limit_ms >= LONG_MAX:
@@ -130,14 +133,14 @@ BY_APPEND: Ages[AgingLogView] = _ByAppend()
 
 
 def ages_in(mode: str) -> Ages[AgingLogView]:
-    """Return the ages that count in a mode."""
+    """Return the ages that a mode uses."""
     return BY_TIMESTAMP if mode == KAFKA else BY_APPEND
 
 
 def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:
     """Return the log's next deadline: the roll of a segment, or the time at which a closed segment becomes overdue.
 
-    A deadline in the past is due at the next scan; the log may be waiting for something other than time.
+    If the deadline is in the past, the next scan handles it, unless the log waits for something else, such as a transaction.
     """
     times = [roll_due_ms(log, now_ms)]
     if log.config.is_compacted and log.config.max_compaction_lag_ms < LONG_MAX:
@@ -157,7 +160,7 @@ def first_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
 def oldest_append_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool) -> int | None:
     """Return the time from which the lag of the oldest dirty segment counts; None if there is no dirty segment.
 
-    No remaining record was superseded earlier, because the record that superseded it is dirty, too.
+    No remaining record was superseded before that time, because the record that superseded it is dirty, too.
     """
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]]

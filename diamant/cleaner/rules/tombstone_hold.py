@@ -1,8 +1,8 @@
-"""Tombstones that wait for consumer groups (`diamant.tombstone.hold=groups`), past their delete horizon.
+"""Tombstones that wait for consumer groups even after their delete horizon (`diamant.tombstone.hold=groups`).
 
-A tombstone is held as long as a group with a committed offset in the partition has not passed its batch. A held tombstone, whose
-batch is above `above`, expires `max_ms` after its horizon; others expire as usual. Tombstones of magic 0 and 1 have no horizon
-of their own and are not held. Transaction markers are not held either, because consumers do not see them.
+A tombstone is held until all groups with a committed offset in the partition have passed its batch, but for at most `max_ms`
+after its horizon. The hold applies to batches above `above`; other tombstones expire as usual. Tombstones of magic 0 and 1 have
+no horizon of their own and are not held. Transaction markers are not held either, because consumers do not see them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NO_ONE: Final = "none"
 
 
 class TombstoneHold(NamedTuple):
-    """The hold on one log at one moment."""
+    """A snapshot of the hold on one log."""
 
     above: int
-    """The slowest group has not passed the batches with a higher base offset."""
+    """The slowest group has not passed any batch with a higher base offset."""
     max_ms: int
     """`diamant.tombstone.hold.max.ms`."""
     group_id: str | None
@@ -34,7 +34,7 @@ class TombstoneHold(NamedTuple):
 
 
 TombstoneHolds: TypeAlias = "Callable[[Log], TombstoneHold | None]"
-"""Returns the current hold on a log, or None. Called on the loop thread."""
+"""Returns the current hold on a log; None if there is no hold. Called on the loop thread."""
 
 
 def no_hold(_log: Log) -> None:

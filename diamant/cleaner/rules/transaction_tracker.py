@@ -1,7 +1,8 @@
-"""Tracks transactions in the batches that a round reads in offset order: which are aborted, which markers may be removed.
+"""Tracks the transactions in the batches that a round reads: which are aborted, and which markers may be removed.
 
-One tracker serves the first pass, another the whole rewrite. A marker may be removed when a round reads no batch of its
-transaction. Batches that the round removes count as read, so markers are removed one round after the data.
+Batches are read in offset order; one tracker serves the first pass, another the whole rewrite. A marker may be removed when a
+round reads no batch of its transaction. Batches that the round removes count as read, so markers are removed one round after the
+data.
 
 Source: Kafka's CleanedTransactionMetadata.
 """
@@ -22,24 +23,24 @@ class TransactionTracker:
 
     def __init__(self) -> None:
         self._pending: list[tuple[int, int, AbortedTxn]] = []
-        """Heap by first offset: aborted transactions that begin after the batches read so far."""
+        """Heap, ordered by first offset, of aborted transactions that begin after the batches read so far."""
         self._sequence = 0
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
-        """Maps a producer id to its current aborted transaction, and to whether a batch of it was read."""
+        """Maps a producer id to its current aborted transaction, and to True if a batch of the transaction was read."""
         self._committed: set[int] = set()
         """Producers with batches of a non-aborted transaction since their last marker."""
         self.has_met_any = False
-        """True once a marker or a transactional batch was read."""
+        """True once a marker or a transactional batch has been read."""
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Announce aborted transactions. A transaction may be announced for each segment that it reaches into."""
+        """Announce aborted transactions. The same transaction may be announced once for each segment that it extends into."""
         for aborted in transactions:
             heapq.heappush(self._pending, (aborted.first_offset, self._sequence, aborted))
             self._sequence += 1
 
     @property
     def is_expecting(self) -> bool:
-        """True if an announced aborted transaction has not begun yet; any later batch may begin it."""
+        """True if an announced aborted transaction has not begun yet; any later batch may be its first."""
         return bool(self._pending)
 
     def drops_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
@@ -78,7 +79,7 @@ class TransactionTracker:
         return False, None
 
     def skip_to(self, offset: int) -> None:
-        """Drop the aborted transactions that ended before `offset`: their markers may be in segments that were not read."""
+        """Forget the aborted transactions that ended before `offset`; their markers may be in segments that were not read."""
         self._aborted = {
             producer_id: state for producer_id, state in self._aborted.items() if state[0].last_offset >= offset
         }
