@@ -1,1 +1,1 @@
-"""Values with a schema: the framings of serializers, sources of schemas, decoders."""
+"""Values with a schema: serializers' frames, sources of schemas, decoding, and changes of fields."""

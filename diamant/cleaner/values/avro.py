@@ -1,14 +1,14 @@
-"""Avro: compiles a schema into types that read values as their writer encoded them (no resolution, no defaults).
+"""Avro: compiles a schema into types that read values as their writer encoded them (no schema resolution, no defaults).
 
-The code is Diamant's own, since values come from anybody: a C library has crashed the process on a list of two million nested
-records, and an array of 2^62 nulls in ten bytes would fill any memory. A value that a schema does not consume to its end, an
-invalid text or a boolean of 2 is Undecodable, because it must have another schema.
+Diamant has its own decoder because values come from any client: two million nested records, as in a linked list, crashed a C
+library and with it the process, and ten bytes that encode an array of 2^62 nulls would fill any memory. A value is Undecodable if
+bytes are left after it, or if it has an invalid string or a boolean of 2, because it must have been written with another schema.
 
-Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`) and `MAX_SCHEMA_DEPTH`. The parts of a value are bounded (`cursor.py`):
-unions, records, arrays, maps and their items are parts, and so are fields that take no bytes.
+Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`) and `MAX_SCHEMA_DEPTH`. The number of parts of a value is bounded
+(`cursor.py`): unions, records, arrays, maps and their items are parts, and so are fields that take no bytes.
 
 Logical types: decimal, uuid, date, time-*, timestamp-*, local-timestamp-*. A logical type that is unknown or does not fit is
-ignored, as the specification demands.
+ignored, as the specification requires.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "st
 
 
 Read: TypeAlias = Callable[[Cursor, int], Any]
-"""Reads one value at a depth."""
+"""Reads the next value, which has this nesting depth."""
 
 
 class _NoDefault:
-    """Stands for the default of a field without a default."""
+    """The type of `NO_DEFAULT`, which marks a field without a default."""
 
 
 NO_DEFAULT: Final = _NoDefault()
@@ -54,7 +54,7 @@ class AvroField(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """A type of a schema."""
+    """A compiled type of a schema."""
 
     kind: str
     """`record`, `union`, `array`, `map`, `enum`, `fixed`, or a primitive type."""
@@ -66,7 +66,7 @@ class AvroType:
     size: int = 0
     """Size of a fixed, in bytes."""
     logical: str = ""
-    """The logical type, if it fits the type."""
+    """The logical type; empty if there is none, or if it does not fit the type."""
     scale: int = 0
 
     def branch(self, index: int) -> AvroType:
@@ -80,7 +80,7 @@ class AvroReader:
     """Reads values of one schema. Usable from any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
-        """`references`: schemas by name, each after the schemas it refers to. Raises Undecodable for a bad schema."""
+        """`references`: schemas by name, each preceded by those that it refers to. Raises Undecodable for an invalid schema."""
         names: dict[str, AvroType] = {}
         for other in (references or {}).values():
             _compiled(other, names)
@@ -99,7 +99,7 @@ def _compiled(text: str, names: MutableMapping[str, AvroType]) -> AvroType:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
-        # A schema may also be a bare word: string.
+        # A schema may also be a bare word such as string.
         schema = text.strip()
     try:
         return _Compiler(names).compile(schema, "", 0)
@@ -150,7 +150,7 @@ class _Compiler:
             cursor.count_empty(len(fields), start)
             return found
 
-        # The type is defined before its fields, which may be of this type.
+        # The type is defined before its fields, because a field may have this type.
         found = self._define(schema, namespace, AvroType("record", read))
         inner = _full_name(schema, namespace).rpartition(".")[0]
         for one in schema["fields"]:
@@ -251,7 +251,7 @@ PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 
 
 def _logical(schema: Any, found: AvroType) -> AvroType:
-    """Return a type with the logical type of its schema, or unchanged if there is none that fits."""
+    """Return a type with the logical type of its schema, or unchanged if the schema has none or it does not fit."""
     logical, kind, read = str(schema.get("logicalType")), found.kind, found.read
     if logical == "decimal" and kind in ("bytes", "fixed"):
         scale = schema.get("scale", 0)

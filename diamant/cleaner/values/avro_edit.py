@@ -1,8 +1,8 @@
-"""Changes fields in Avro: walks along a path through a value's bytes, and encodes the replacement of a field by its schema.
+"""Changes fields in Avro: follows a path through a value's bytes, and encodes new values of fields by their schema.
 
-All other bytes are copied, as their writer encoded them; only the sizes of blocks around a change are written again. A given
-value is JSON in the form of Avro's defaults, except that bytes are the UTF-8 of a text, and that logical types also accept
-texts. In a union the value takes the present branch if it fits, else the first branch that it fits.
+All other bytes are copied as their writer encoded them, except the sizes of blocks around a change. A given value is JSON in the
+form of Avro's defaults, but strings given for bytes are encoded as UTF-8, and logical types also accept strings. In a union, a
+new value keeps the present branch if it fits, and otherwise takes the first branch that fits.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from diamant.cleaner.values.cursor import Cursor
 from diamant.cleaner.values.edits import DEFAULT, EMPTY, NULL, TEXT, Edit, NewValue, Unchangeable, growth, real, whole
 
 MAX_PARTS = 100_000
-"""Limit of the parts of a new value."""
+"""Maximum number of parts of a new value."""
 
 _INT_BITS = {"int": 32, "long": 64}
 _EMPTY = {"string": b"\0", "bytes": b"\0", "array": b"\0", "map": b"\0", "int": b"\0", "long": b"\0", "boolean": b"\0"}
 _EPOCH = datetime(1970, 1, 1)
 _LATIN = "latin-1"
 _UUID = re.compile(r"[\da-fA-F]{8}(-[\da-fA-F]{4}){3}-[\da-fA-F]{12}", re.ASCII)
-_NO_SUCH_VALUE = "the schema has no such value there"
+_NO_SUCH_VALUE = "the schema does not allow this value for the field"
 
 
 class AvroEdits:
-    """The edits of one value for one path."""
+    """Collects the edits to one value for one path."""
 
     def __init__(self, cursor: Cursor, path: Sequence[str], new: NewValue) -> None:
         self._cursor = cursor
@@ -39,7 +39,7 @@ class AvroEdits:
         self.found: list[Edit] = []
 
     def visit(self, kind: AvroType, level: int, step: int, field: AvroField | None = None) -> None:
-        """Read a value of `field`, and find the fields at the rest of the path. Raises Undecodable, Unchangeable."""
+        """Read a value (of `field`, if any) and edit what the path leads to from `step` on. Raises Undecodable, Unchangeable."""
         cursor, is_there = self._cursor, step == len(self._path)
         if is_there and not (self._new.kind == TEXT and self._is_list(kind)):
             self._replace(kind, level, field)
@@ -63,7 +63,7 @@ class AvroEdits:
             kind.read(cursor, level)
 
     def _is_list(self, kind: AvroType) -> bool:
-        """Tell whether the value at the cursor is a list, in which a text replaces each item."""
+        """Tell whether the value at the cursor is a list, in which a fixed string replaces each item."""
         if kind.kind == "union":
             at = self._cursor.position
             branch = kind.branch(self._cursor.zigzag())
@@ -105,13 +105,13 @@ class AvroEdits:
         self.found.append(Edit(start, cursor.position, new, None if is_same else old))
 
     def _encoded(self, kind: AvroType, index: int | None, field: AvroField | None) -> bytes:
-        """Return the bytes of the new value. `index`: the present branch of a union, else None."""
+        """Return the bytes of the new value. `index`: the present branch if the type is a union, else None."""
         what, coder = self._new.kind, _Coder()
         if what == NULL:
             return coder.encoded(kind, None)
         if what == DEFAULT:
             if field is None or field.default is NO_DEFAULT:
-                raise Unchangeable("the schema has no default there")
+                raise Unchangeable("the schema has no default for the field")
             return _Coder(_LATIN).encoded(kind, field.default)
         if what == EMPTY:
             return coder.empty(kind) if index is None else zigzag(index) + coder.empty(kind.branch(index))
@@ -125,7 +125,7 @@ class AvroEdits:
 
 
 def zigzag(number: int) -> bytes:
-    """Return a number as Avro encodes it."""
+    """Encode a number as Avro does."""
     left, out = (number << 1) ^ (number >> 63), bytearray()
     while left >= 0x80:
         out.append(left & 0x7F | 0x80)
@@ -147,7 +147,7 @@ class _Coder:
             raise Unchangeable(f"the value has more than {MAX_SCHEMA_DEPTH} levels, or more than {MAX_PARTS:,} parts")
 
     def empty(self, kind: AvroType, depth: int = 0) -> bytes:
-        """Return the empty value of a type."""
+        """Return the bytes of the empty value of a type."""
         self._enter(depth)
         if (
             kind.logical in ("decimal", "uuid") and kind.kind != "fixed"
@@ -165,7 +165,7 @@ class _Coder:
         return zigzag(nothing) + self.empty(kind.branch(nothing), depth + 1)
 
     def encoded(self, kind: AvroType, value: Any, depth: int = 0) -> bytes:
-        """Return a JSON value as encoded by a type."""
+        """Encode a JSON value as a value of this type."""
         self._enter(depth)
         name, inner = kind.kind, depth + 1
         if name == "union":
@@ -231,7 +231,7 @@ def _scalar(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """Return a text as UTF-8. Raises Unchangeable for lone surrogates, which UTF-8 does not have."""
+    """Encode a string as UTF-8. Raises Unchangeable for lone surrogates, which UTF-8 cannot encode."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -243,7 +243,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _octets(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
-    """Return the bytes of a text, or of the number of a decimal."""
+    """Return the bytes that represent a string, a decimal or a UUID in a bytes or fixed type. Raises Unchangeable."""
     try:
         if kind.logical == "decimal" and text_of_bytes != _LATIN:
             number = whole(Decimal(value if isinstance(value, str) else str(value)), kind.scale)
@@ -258,7 +258,7 @@ def _octets(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
 
 
 def _number_of(kind: AvroType, text: str) -> int:
-    """Return the number of a date or a time."""
+    """Return the integer that Avro stores for a date or a time. Raises Unchangeable."""
     word, _, unit = kind.logical.rpartition("-")
     try:
         if kind.logical == "date":

@@ -1,6 +1,6 @@
-"""Converts descriptor sets of Protobuf (`FileDescriptorSet`), as written by `protoc --descriptor_set_out` and buf, to texts.
+"""Converts the Protobuf descriptor sets (`FileDescriptorSet`) that `protoc --descriptor_set_out` and buf write to `.proto` text.
 
-The last file of a set is the schema, because protoc and buf write a file after those that it imports. Only the parts that
+The last file of a set is the schema, because protoc and buf write a file after all files that it imports. Only the parts that
 `proto_text.py` needs are read.
 """
 
@@ -31,7 +31,7 @@ message Symbol { optional string name = 1; optional int32 number = 2; }
 message Options { optional bool map_entry = 7; }
 """
 _FIRST_MESSAGE, _SECOND_MESSAGE = b"\0", b"\2\2"
-"""The message indexes that a `ProtobufReader` expects."""
+"""The message indexes of `Files` and `File`, which a `ProtobufReader` expects before a message."""
 _BASE64 = re.compile(r"[\w+/]+=*\s*", re.ASCII)
 
 _LABELS = {2: "required", 3: "repeated"}
@@ -48,20 +48,20 @@ def _reader() -> ProtobufReader:
 
 
 def parse_descriptor_set(data: bytes) -> tuple[str, dict[str, str]]:
-    """Return the schema in a set as a `.proto` text, and its imports as texts by their names. Raises Undecodable."""
+    """Return the `.proto` text of the schema in a set, and the texts of its imports by name. Raises Undecodable."""
     try:
         files = _reader().read(_FIRST_MESSAGE + data)
         texts = {one["name"]: "\n".join(_file(one)) for one in plain(files)["file"]}
     except (Undecodable, KeyError, ValueError):
         texts = {}
     if not texts:
-        raise Undecodable("not a descriptor set, as protoc --descriptor_set_out --include_imports writes it")
+        raise Undecodable("not a descriptor set of the kind that protoc --descriptor_set_out --include_imports writes")
     _, text = texts.popitem()
     return text, texts
 
 
 def source_of(text: str) -> str:
-    """Return a schema as a `.proto` text. It may be a base64 file descriptor, as registered by Confluent's Python client."""
+    """Return a schema as `.proto` text. It may be a base64 file descriptor, which Confluent's Python client registers."""
     if not _BASE64.fullmatch(text):
         return text
     try:
@@ -79,7 +79,7 @@ def _file(found: Fields) -> Iterator[str]:
 
 
 def _types(messages: list[Fields], enums: list[Fields], groups: Mapping[str, Fields] = {}) -> Iterator[str]:
-    """Yield declarations, with entries of maps, in the order of message indexes. `groups`: fields of groups by their types."""
+    """Yield declarations in the order of message indexes, including entries of maps. `groups`: the group fields by type name."""
     for one in messages:
         group = groups.get(one["name"])
         head = "message" if group is None else f"{_label(group)} group"
@@ -111,7 +111,7 @@ def _body(message: Fields) -> Iterator[str]:
 
 
 def _label(field: Fields) -> str:
-    """Return the label; "" for a proto3 field without a label, and for `optional` in proto2, where both mean the same."""
+    """Return a field's label; "" for a proto3 field without one, and for `optional` in proto2, which then may be omitted."""
     return _LABELS.get(field["label"], "optional" if field.get("proto3_optional") else "")
 
 

@@ -1,13 +1,13 @@
-"""Changes of single fields in the bytes of a value, whatever its format: the new value of a field, and its position.
+"""Changes to individual fields in the bytes of a value, whatever its format: the new value of a field, and its position.
 
-    null       null; in Protobuf the field is left out
+    null       null; in Protobuf the field is omitted
     default    the schema's default
-    empty      an empty text, list or object, 0 or false, by the type of the field. A null stays
-    text       a fixed text; in a list it replaces each item
+    empty      an empty string, list or object, 0 or false, depending on the field's type; null remains null
+    text       a fixed string; in a list it replaces each item
     given      a value as JSON
 
-A missing field is not added. A field that already has its new value gets an edit that changes nothing. All other bytes stay as
-they are, except the sizes that some formats write before their parts.
+A missing field is not added. If a field already has its new value, the edit changes nothing. All other bytes stay as they are,
+except the sizes that some formats write before a part of a value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NULL, DEFAULT, EMPTY, TEXT, GIVEN = "null", "default", "empty", "text", "given"
 
 
 class Unchangeable(Exception):
-    """A field cannot get its new value: its schema does not allow it, or its place is unknown. The message has no values."""
+    """A field cannot be set: its schema does not allow the new value, or its position is unknown. The message has no values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class NewValue:
 
     kind: str
     text: str = ""
-    """The fixed text, or the given value as JSON."""
+    """The fixed string, or the given value as JSON."""
 
     @property
     def given(self) -> Any:
-        """The value of `TEXT` and `GIVEN`, in which numbers with a point are Decimal."""
+        """The value for `TEXT` or `GIVEN`. Numbers with a decimal point are Decimal."""
         return self.text if self.kind == TEXT else json.loads(self.text, parse_float=Decimal)
 
 
@@ -56,10 +56,10 @@ class Edit(NamedTuple):
 
 
 def whole(number: float | Decimal, scale: int = 0) -> int:
-    """Return a number times 10 to the power of `scale`. Raises Unchangeable if the result is no integer or too large."""
+    """Return a number times 10 to the power of `scale`. Raises Unchangeable if the result is not an integer or too large."""
     exact = number if isinstance(number, Decimal) else Decimal(number)
     sign, digits, exponent = exact.as_tuple()
-    # An integer of 1e999999999 would fill the memory.
+    # The integer 1e999999999 would fill the memory.
     if not isinstance(exponent, int) or abs(exact.adjusted()) > MAX_DIGITS:
         raise Unchangeable("the number does not fit the schema")
     shift: int = exponent + scale
@@ -82,12 +82,12 @@ def real(number: float | Decimal, form: str) -> bytes:
 
 
 def growth(edits: Sequence[Edit]) -> int:
-    """Return by how many bytes edits make the data grow."""
+    """Return the number of bytes by which edits make the data grow."""
     return sum(len(one.new) - (one.end - one.start) for one in edits)
 
 
 def spliced(data: bytes, edits: Sequence[Edit]) -> bytes:
-    """Return the data with all edits applied, which must not overlap and may be in any order."""
+    """Return the data with all edits applied. The edits may be in any order, but must not overlap."""
     parts, at = [], 0
     for edit in sorted(edits, key=lambda one: (one.start, one.end)):
         parts += [data[at : edit.start], edit.new]
@@ -96,7 +96,7 @@ def spliced(data: bytes, edits: Sequence[Edit]) -> bytes:
 
 
 def texts_in(node: Any) -> Iterator[bytes]:
-    """Yield the texts and bytes in a value."""
+    """Yield all strings in a value, as UTF-8, and all bytes."""
     left = [node]
     while left:
         one = left.pop()

@@ -24,10 +24,10 @@ from diamant.cleaner.values.nodes import Undecodable
 ID, GUID, GLUE, FINGERPRINT = "id", "guid", "glue", "fingerprint"
 
 SchemaName: TypeAlias = tuple[str, int | UUID]
-"""A kind of name, and the schema's name of this kind."""
+"""The name of a schema: its kind (`ID`, `GUID`, `GLUE` or `FINGERPRINT`), and the id itself."""
 
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
-"""Limit of the decompressed size of a value that is compressed in its frame."""
+"""Maximum decompressed size of a value that is compressed in its frame."""
 
 COMPRESSED_HEAD = b"\x03\x05"
 _COMPRESSED = re.compile(COMPRESSED_HEAD + rb".{16}\x78", re.DOTALL)
@@ -39,7 +39,7 @@ _APICURIO_HEADERS = {field: (f"apicurio.{field}.globalId", f"apicurio.{field}.co
 _APICURIO_BYTES = 8
 _APICURIO_TYPE = {"key": "apicurio.protobuf.type.key", "value": "apicurio.protobuf.type"}
 _MAX_TYPE_BYTES = 125
-"""Limit of a type's name, so that each size in `Ref` takes one byte."""
+"""Maximum length of a type's name, so that each size in `Ref` takes one byte."""
 
 
 class Frame(NamedTuple):
@@ -52,7 +52,7 @@ class Frame(NamedTuple):
     """Position of the payload in `data`."""
     is_compressed: bool = False
     prefix: bytes = b""
-    """The type of a Protobuf message, if a header names it, in the form that precedes other messages (`protobuf.py`)."""
+    """The type of a Protobuf message if a header names it, encoded as it would otherwise precede the message (`protobuf.py`)."""
 
     def payload(self) -> bytes:
         """Return the payload. Raises Undecodable."""
@@ -69,7 +69,7 @@ class Frame(NamedTuple):
         return found
 
     def around(self, payload: bytes) -> bytes:
-        """Return another payload in this frame."""
+        """Return a value that has this frame and another payload."""
         return self.data[: self.start] + (zlib.compress(payload) if self.is_compressed else payload)
 
 
@@ -105,7 +105,7 @@ def _in_header(header: bytes, data: bytes) -> Frame | None:
 
 
 def _apicurio_ref(field: str, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Return the type of the message as Apicurio's `Ref`, if a header names it; else empty bytes."""
+    """Return the type of the message as Apicurio's `Ref` if a header names it, else empty bytes."""
     for name, value in headers:
         if value and name == _APICURIO_TYPE[field] and len(value) <= _MAX_TYPE_BYTES:
             return bytes([len(value) + 2, 0x0A, len(value)]) + value
@@ -113,5 +113,5 @@ def _apicurio_ref(field: str, headers: Sequence[tuple[str, bytes | None]]) -> by
 
 
 def may_be_compressed(data: bytes) -> bool:
-    """Tell whether these bytes may hold a frame with a compressed payload. The first of the two tests is much quicker."""
+    """Tell whether these bytes may hold a frame with a compressed payload. The first of the two tests is much faster."""
     return COMPRESSED_HEAD in data and _COMPRESSED.search(data) is not None

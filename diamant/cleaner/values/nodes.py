@@ -1,16 +1,16 @@
-"""Decoded values: the tree through which paths of fields lead, whatever the format of the bytes was.
+"""Decoded values: the trees in which paths of field names are followed, whatever format the bytes had.
 
     Object          a record, a message, a map: pairs of name and value, in the order of the bytes
     list            a list
-    str             a text, the symbol of an enum, a UUID
-    bytes           bytes; they equal a text if they are its UTF-8
+    str             a string, an enum symbol, a UUID
+    bytes           bytes, which equal a string if they are its UTF-8
     int, float      a number of Avro or Protobuf
     Decimal         a number of JSON, or a logical decimal
-    DateOrTime      a date or a time: it equals its number as well as its text
+    DateOrTime      a date or a time, which equals both its number and its text
     Unknown         bytes of Protobuf that its schema does not explain
     bool, None
 
-Types do not mix: true is not 1, and the text "42" is not 42.
+Values of different types are not equal: true is not 1, and the string "42" is not 42.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 SYMBOL: Final = re.compile(r"[^\W\d]\w*")
-"""Symbols of enums, as Avro for Java has them. Searches rely on this: only such texts may be in a schema and not in the bytes."""
+"""Matches enum symbols that Avro for Java allows. Searches rely on this: only symbols are in the schema instead of the bytes."""
 
 
 class Undecodable(Exception):
@@ -45,14 +45,14 @@ class DateOrTime(NamedTuple):
     """A date or a time."""
 
     number: int
-    """The number as stored, in the unit of the schema."""
+    """The stored number, in the unit that the schema specifies."""
     text: str
-    """ISO 8601, in UTC."""
+    """The date or time in ISO 8601; a timestamp in UTC."""
 
 
 def is_equal(node: Any, literal: object) -> bool:
     """Tell whether a value equals the literal of a condition: str, Decimal, bool or None."""
-    if type(node) is type(literal):  # for nearly all nodes
+    if type(node) is type(literal):  # true of nearly all nodes
         return bool(node == literal)
     return any(type(one) is type(literal) and bool(one == literal) for one in equals_of(node))
 
@@ -66,14 +66,14 @@ def equals_of(node: Any) -> tuple[Any, ...]:
             return (node.decode(),)
         except UnicodeDecodeError:
             return ()
-    # Types are compared, because otherwise true would equal 1. By its text, the float 0.1 equals the 0.1 that people write.
+    # Types are compared, because otherwise true would equal 1. Converted from its text, the float 0.1 equals the literal 0.1.
     if type(node) is int or (type(node) is float and math.isfinite(node)):
         return (Decimal(repr(node)),)
     return (node,) if node is None or isinstance(node, str | bool | Decimal) else ()
 
 
 def plain(node: Any) -> Any:
-    """Return a value for `json.dumps`, with bytes in base64, and with decimals and numbers that JSON lacks as texts."""
+    """Convert a value for `json.dumps`: bytes to base64; dates, times, decimals and numbers that JSON lacks to strings."""
     if isinstance(node, Object):
         return {name: plain(value) for name, value in node}
     if isinstance(node, list):

@@ -1,7 +1,8 @@
-"""Parses the text of a Protobuf schema, a `.proto` file, into message types.
+"""Parses a Protobuf schema, the text of a `.proto` file, into message types.
 
-Only the parts that decoding needs are read: messages, enums, fields, oneofs, maps, groups. Options except `map_entry`, services,
-extensions and reserved names are skipped. Bounds: `MAX_SCHEMA_DEPTH` nested messages, names and numbers of `MAX_NAME_CHARACTERS`.
+Only the parts that decoding needs are read: messages, enums, fields, oneofs, maps, groups. Services, extensions, reserved
+names and all options except `map_entry` are skipped. Bounds: `MAX_SCHEMA_DEPTH` levels of nested messages, names and numbers
+of `MAX_NAME_CHARACTERS`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NAME = re.compile(r"\.?[A-Za-z_][\w.]*")
 _LABELS = ("optional", "required", "repeated")
 _IMPLICIT = ("proto3",)
 ENTRY = ">"
-"""Ends the name of a map's entry. Names of types cannot contain this character, so they cannot clash with it."""
+"""The last character of the type name of a map's entry. Other type names cannot contain it, so no names can clash."""
 
 
 @dataclass(slots=True)
@@ -32,14 +33,14 @@ class ProtoField:
 
     name: str
     type: str
-    """A scalar type, or the name of a message or an enum as it is written; for a map, the name of its entry."""
+    """A scalar type, or the name of a message or an enum as written in the schema; for a map, the type name of its entry."""
     scope: str
     """The full name of the enclosing message, in which `type` is looked up."""
     is_repeated: bool = False
     is_map: bool = False
     is_required: bool = False
     has_default: bool = False
-    """True if readers see its default when it is missing (proto3, without `optional`, outside a oneof)."""
+    """True if readers see the default of a missing field (proto3, without `optional`, outside a oneof)."""
 
 
 @dataclass(slots=True)
@@ -49,9 +50,9 @@ class MessageType:
     name: str
     fields: dict[int, ProtoField] = field(default_factory=dict)
     nested: list[MessageType] = field(default_factory=list)
-    """Nested messages in the order of the file, which message indexes count."""
+    """Nested messages in the order of the file, to which message indexes refer."""
     is_entry: bool = False
-    """True for the entry of a map that some libraries write out, with `option map_entry = true`."""
+    """True for the entry type of a map, which some libraries declare as a message with `option map_entry = true`."""
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class ProtoFile:
 
 
 def parse_proto(text: str) -> ProtoFile:
-    """Parse a file. Raises Undecodable."""
+    """Parse the text of a file. Raises Undecodable."""
     try:
         return _Parser(text).parse()
     except (ValueError, IndexError):
@@ -88,7 +89,7 @@ class _Parser:
                 self._is_implicit = self._next().strip("\"'") in _IMPLICIT
                 self._expect(";")
             elif word == "edition":
-                raise Undecodable("the Protobuf schema has an edition, expected proto2 or proto3")
+                raise Undecodable("the Protobuf schema uses an edition, expected proto2 or proto3")
             elif word == "package":
                 package = self._next()
                 self._expect(";")
@@ -194,7 +195,7 @@ class _Parser:
             raise ValueError(sign)
 
     def _skip(self) -> None:
-        """Skip to the end of a statement, after `;` or after a block."""
+        """Skip the rest of a statement, including its `;` or its block."""
         while (word := self._next()) != ";":
             if word in ("[", "("):
                 self._until("]" if word == "[" else ")")
@@ -205,7 +206,7 @@ class _Parser:
                 return
 
     def _until(self, closing: str) -> None:
-        """Skip past the bracket that closes a pair."""
+        """Skip past the bracket that closes the current pair."""
         opening = {"]": "[", ")": "(", "}": "{"}[closing]
         open_count = 1
         while open_count:

@@ -1,15 +1,16 @@
-"""Protobuf: reads messages by their schema.
+"""Protobuf: decodes messages according to their schema.
 
-Before a message, its serializer names the message's type:
+Before each message, serializers write the message's type:
 
-    Confluent      message indexes: their number, then each, zigzag; a single 0 stands for the first message
+    Confluent      message indexes: their number, then each index, all as zigzag; a single 0 means the first message
     Apicurio       the size of a message `Ref`, then this message, whose field 1 is the type's name; only top-level types
-    AWS Glue       the type's number among all types of the file, with the entries of maps, in the order of their full names
+    AWS Glue       the index of the type in a list of all types of the file, including entries of maps, sorted by full name
 
-A field that proto3 leaves out because it has its default is returned with that default; empty lists and maps are returned, too.
-If a field occurs more than once, every value counts; parts of one message are joined. Names are those of the schema, with
-underscores. Enum values without a symbol are numbers. An `Any` has the fields of its message if the schema has that type. Bytes
-that the schema does not explain are `Unknown`. Bytes that contradict it are Undecodable, because they must have another schema.
+A field that proto3 omits because it has its default is returned with that default; empty lists and maps are returned, too. If a
+field occurs more than once, all its values are returned; but if it is a message that is not repeated, the parts are joined. Names
+are those in the schema, with underscores. Enum values without a symbol are numbers. An `Any` has the fields of the message in it
+if the schema defines the type. Bytes that the schema does not explain are `Unknown`. Bytes that contradict the schema are
+Undecodable, because they must have another schema.
 
 Bounds: as for Avro (`cursor.py`).
 """
@@ -52,7 +53,7 @@ _REF_NAME = b"\x0a"
 """The tag of the name in Apicurio's `Ref`."""
 
 _JOINED_PART_BYTES = 64
-"""When a message in several parts is joined, this many bytes count as a part of the value."""
+"""Number of bytes that count as one part of the value when the parts of a message are joined (`cursor.py`)."""
 
 VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = 0, 1, 2, 3, 4, 5
 
@@ -93,7 +94,7 @@ class ProtobufReader:
     """Reads messages of one schema. Usable from any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None, *, is_of_glue: bool = False) -> None:
-        """`references`: files by the names in their imports. Raises Undecodable for a bad schema."""
+        """`references`: imported files by the names in import statements. Raises Undecodable for an invalid schema."""
         self.types: dict[str, Type] = {}
         for other in (_WELL_KNOWN, *(references or {}).values()):
             self.types.update(parse_proto(other).types)
@@ -105,7 +106,7 @@ class ProtobufReader:
         self.types.update(file.types)
 
     def read(self, payload: bytes) -> Any:
-        """Return the message that follows the name of its type. Raises Undecodable."""
+        """Decode a payload: the name of a message type, then the message. Raises Undecodable."""
         cursor = Cursor(payload)
         message = self.message_at(cursor)
         return self.message(cursor, message, len(payload), 0)
@@ -131,7 +132,7 @@ class ProtobufReader:
         return found
 
     def message(self, cursor: Cursor, message: MessageType, end: int, depth: int, group: int = 0) -> Object:
-        """Return the message up to a position, or up to the end of the group with this number."""
+        """Decode the message that ends at `end`, or a group, which ends with the end tag of its number."""
         cursor.enter(depth, 1 + len(message.fields))
         found: dict[int, list[Any]] = {}
         pairs: list[tuple[str, Any]] = []
@@ -155,7 +156,7 @@ class ProtobufReader:
         return self._unpacked(Object(pairs), cursor, depth) if message.name == ANY else Object(pairs)
 
     def values(self, cursor: Cursor, number: int, field: ProtoField, wire: int, end: int, depth: int) -> list[Any]:
-        """Return the values after a tag, several if packed. A message is returned as a range of bytes, a group as its fields."""
+        """Read one value after a tag, or several packed ones. A message is returned as a range of bytes, a group decoded."""
         kind = self.kind(field)
         if isinstance(kind, MessageType):
             if wire == GROUP:
@@ -179,7 +180,7 @@ class ProtobufReader:
         return values
 
     def _pairs(self, field: ProtoField, values: list[Any], cursor: Cursor, depth: int) -> list[tuple[str, Any]]:
-        """Return the values of a field under its name."""
+        """Return the values of a field as pairs of the field's name and a value."""
         kind = self.kind(field)
         if isinstance(kind, MessageType):
             if not field.is_repeated and len(values) > 1 and all(isinstance(one, range) for one in values):
@@ -197,14 +198,14 @@ class ProtobufReader:
         return [(field.name, one) for one in values]
 
     def _nested(self, place: range, message: MessageType, cursor: Cursor, depth: int) -> Object:
-        """Return the message at a range of the bytes. The cursor does not move."""
+        """Decode the message in a range of the bytes, without moving the cursor."""
         back, cursor.position = cursor.position, place.start
         found = self.message(cursor, message, place.stop, depth + 1)
         cursor.position = back
         return found
 
     def apart(self, data: bytes, message: MessageType, cursor: Cursor, depth: int) -> Object:
-        """Return the message in other bytes. Its parts count as parts of the cursor's value."""
+        """Decode a message in other bytes. Its parts count towards the bounds of `cursor`."""
         inner = Cursor(data)
         inner.nodes_left = cursor.nodes_left
         found = self.message(inner, message, len(data), depth + 1)
@@ -222,7 +223,7 @@ class ProtobufReader:
         return Object([("@type", url), *self.apart(data, message, cursor, depth)])
 
     def kind(self, field: ProtoField) -> MessageType | tuple[int, Callable[[Cursor], Any], Any]:
-        """Return the type of a field: a message type, or the entry of a scalar as in `SCALARS`."""
+        """Return the type of a field: a message type or, for a scalar or an enum, an entry as in `SCALARS`."""
         scalar = SCALARS.get(field.type)
         if scalar is not None:
             return scalar
@@ -261,7 +262,7 @@ def _local(name: str) -> str:
 
 
 def _descriptor_name(name: str) -> str:
-    """Return the full name of a message as in descriptors, which name the entry of a map after its field."""
+    """Return a message's full name as in descriptors, where the type of a map's entry is named after the map's field."""
     scope, _, field = name.rpartition(".")
     parts = field.rstrip(ENTRY).split("_")
     return f"{scope}.{''.join(one[:1].upper() + one[1:] for one in parts)}Entry" if field.endswith(ENTRY) else name
@@ -286,5 +287,5 @@ def skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:
 
 
 def map_key(key: object) -> str:
-    """Return the key of a map as JSON writes it."""
+    """Return the key of a map as the string that JSON uses for it."""
     return str(key).lower() if isinstance(key, bool) else str(key)

@@ -1,9 +1,9 @@
-"""Changes fields in Protobuf: walks along a path through a message's bytes, and encodes the new value of a field by its schema.
+"""Changes fields in Protobuf: follows a path through a message's bytes, and encodes new values of fields by their schema.
 
-All other fields are copied, even unknown fields; only the sizes of the messages around a change are written again. For null and
-the default, the field is left out, unless proto2 requires it. For `empty` it is left out, too, where readers cannot tell the
-difference. A given value is JSON with the names of the schema; bytes are the UTF-8 of a text. It is added if the field was left
-out because it had its default (proto3). A field that occurs several times changes everywhere, in all parts of a message.
+All other bytes are copied, even unknown fields, except the sizes of messages around a change. `null` and `default` omit the
+field, unless proto2 requires it. `empty` also omits it if readers cannot tell the difference. A given value is JSON with the
+names in the schema; strings given for bytes are encoded as UTF-8. The field is added if it was omitted because it had its
+default (proto3). If a field occurs several times, all occurrences change, in all parts of a message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diamant.cleaner.values.protobuf import (
     skip,
 )
 
-_NO_SUCH_VALUE = "the schema has no such value there"
+_NO_SUCH_VALUE = "the schema does not allow this value for the field"
 _UNSIGNED = {"uint32": 32, "uint64": 64, "fixed32": 32, "fixed64": 64}
 _SIGNED = {"int32": 32, "int64": 64, "sint32": 32, "sint64": 64, "sfixed32": 32, "sfixed64": 64}
 _ANY_URL, _ANY_VALUE = 1, 2
@@ -50,7 +50,7 @@ class _Edits:
         self.found: list[Edit] = []
 
     def walk(self, message: MessageType, end: int, level: int, path: tuple[str, ...], group: int = 0) -> None:
-        """Read a message up to its end, or to the end of a group, and find the fields at a path."""
+        """Read a message up to its end, or up to the end of a group, and edit the fields at a path."""
         cursor = self._cursor
         cursor.enter(level)
         contained = self._contained(end) if message.name == ANY else None
@@ -75,7 +75,7 @@ class _Edits:
             self._add(at, number, names[number], path)
 
     def _contained(self, end: int) -> MessageType:
-        """Return the type of the message in an `Any`. The cursor does not move."""
+        """Return the type of the message in an `Any`, without moving the cursor."""
         cursor = self._cursor
         back, url = cursor.position, b""
         while cursor.position < end:
@@ -91,7 +91,7 @@ class _Edits:
         return found
 
     def _sized(self, message: MessageType, level: int, path: tuple[str, ...]) -> None:
-        """Walk through a message that follows its size, and write the size again if it changes."""
+        """Read a size and the message after it, edit the message, and edit the size if it changes."""
         cursor, before = self._cursor, len(self.found)
         start = cursor.position
         size = cursor.varint()
@@ -115,7 +115,7 @@ class _Edits:
         *,
         is_first: bool,
     ) -> None:
-        """Change the field after a tag, or fields in it. `start`: position of the tag."""
+        """Edit the field after a tag, or fields within it. `start`: position of the tag."""
         cursor, kind = self._cursor, self._reader.kind(field)
         at = cursor.position
         if len(path) > 1 and field.is_map and isinstance(kind, MessageType) and wire == SIZED:
@@ -134,7 +134,7 @@ class _Edits:
             skip(cursor, number, wire, level)
             return
         if wire == GROUP and self._new.kind not in (NULL, DEFAULT):
-            raise Unchangeable("a group can only be left out")
+            raise Unchangeable("a group can only be removed, not given a new value")
         old = self._old(number, wire, field, end, level)
         new = self._encoded(number, field, is_first=is_first)
         is_same = new == cursor.data[start : cursor.position]
@@ -146,7 +146,7 @@ class _Edits:
         return map_key(fields.get("key"))
 
     def _old(self, number: int, wire: int, field: ProtoField, end: int, level: int) -> list[Any]:
-        """Return the values after a tag, and move past them."""
+        """Return the values after a tag, and move the cursor past them."""
         cursor, kind = self._cursor, self._reader.kind(field)
         found = self._reader.values(cursor, number, field, wire, end, level)
         if not isinstance(kind, MessageType):
@@ -159,7 +159,7 @@ class _Edits:
         ]
 
     def _encoded(self, number: int, field: ProtoField, *, is_first: bool) -> bytes:
-        """Return the replacement of a present field, with its tag."""
+        """Return the encoded replacement of a present field, including its tag."""
         what = self._new.kind
         if what in (NULL, DEFAULT):
             if field.is_required:
@@ -176,7 +176,7 @@ class _Edits:
         return self._coder.tagged(number, field, self._new.given)
 
     def _add(self, at: int, number: int, field: ProtoField, path: tuple[str, ...]) -> None:
-        """Note that the schema has a missing field; add the field if it was left out because it had its default."""
+        """Add an empty edit for a missing field of the schema; add the field if it was omitted because it had its default."""
         new, given = b"", self._new.given if self._new.kind == GIVEN and len(path) == 1 else None
         kind = self._reader.kind(field)
         if given is not None and field.is_repeated:
@@ -193,7 +193,7 @@ class _Coder:
         self._reader = reader
 
     def items(self, number: int, field: ProtoField, value: Any, depth: int = 0) -> bytes:
-        """Return all items of a list, or all entries of a map, with their tags."""
+        """Encode all items of a list, or all entries of a map, with their tags."""
         if field.is_map and isinstance(value, dict):
             value = [{"key": key, "value": one} for key, one in value.items()]
         elif field.is_map or not isinstance(value, list):
@@ -201,7 +201,7 @@ class _Coder:
         return b"".join(self.tagged(number, field, one, depth) for one in value)
 
     def tagged(self, number: int, field: ProtoField, value: Any, depth: int = 0) -> bytes:
-        """Return one value with its tag; None stands for an empty value."""
+        """Encode one value with its tag; None means an empty value."""
         kind = self._reader.kind(field)
         if isinstance(kind, MessageType):
             data = self._message(kind, {} if value is None else value, depth + 1)
@@ -226,7 +226,7 @@ class _Coder:
         return b"".join(parts)
 
     def _symbol(self, field: ProtoField, value: Any) -> Any:
-        """Return the number of an enum's symbol."""
+        """Return the number of an enum's symbol, or any other value unchanged."""
         symbols = self._reader.named(field)
         if not isinstance(value, str) or isinstance(symbols, MessageType):
             return value
@@ -237,7 +237,7 @@ class _Coder:
 
 
 def varint(number: int) -> bytes:
-    """Return a number of up to 64 bits as a varint, a negative number as its two's complement."""
+    """Encode a number of up to 64 bits as a varint, a negative number as its two's complement."""
     left, out = number & (1 << 64) - 1, bytearray()
     while left >= 0x80:
         out.append(left & 0x7F | 0x80)
@@ -256,7 +256,7 @@ def _octets(value: Any) -> bytes:
 
 
 def _scalar(kind: str, value: Any) -> bytes:
-    """Return a number, a boolean or the number of an enum, encoded; None stands for 0 and false."""
+    """Encode a number, a boolean or the number of an enum symbol; None means 0 or false."""
     if kind == "bool" and isinstance(value, bool | None):
         return b"\1" if value else b"\0"
     value = 0 if value is None else value

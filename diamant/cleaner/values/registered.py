@@ -1,4 +1,4 @@
-"""Schemas in the JSON that registries write to the topic `_schemas` and in responses, with the schemas that they refer to."""
+"""Parses schemas from JSON in the topic `_schemas` or in a registry's responses, and adds the schemas that they refer to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from diamant.cleaner.values.schemas import AVRO, SchemaText
 
 MAX_REFERENCES = 1_000
-"""Limit of the schemas that a schema refers to, directly or not."""
+"""Maximum number of schemas that a schema refers to, directly or indirectly."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -42,7 +42,7 @@ class RegisteredSchema(NamedTuple):
 
 
 def parse_registered(fields: Mapping[str, object]) -> RegisteredSchema | None:
-    """Return the schema in a JSON object; None if the object has another form."""
+    """Return the schema in a JSON object; None if the object does not have the expected form."""
     text, kind, references = fields.get("schema"), fields.get("schemaType") or AVRO, fields.get("references") or []
     if not isinstance(text, str) or not isinstance(kind, str) or not isinstance(references, list):
         return None

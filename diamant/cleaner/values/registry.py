@@ -1,10 +1,10 @@
 """Schemas from a registry with Confluent's REST API: Confluent's own, Karapace, Apicurio below `/apis/ccompat/v7`.
 
 After a failed connection, a timeout, a redirect or an error response, the registry counts as down for the rest of the
-operation, which would otherwise wait for it again and again. Redirects are refused, since they could send credentials and trust
-elsewhere. Soft-deleted versions count, as they do for the registry's clients.
+operation, which would otherwise wait for it again and again. Redirects are refused, because they could transfer credentials and
+trust to another server. Soft-deleted versions are found, as they are by the registry's clients.
 
-Bounds: `TIMEOUT_S` for a schema with its references, `MAX_ANSWER_BYTES` for each response. Blocking; for threads of searches.
+Bounds: `TIMEOUT_S` for a schema with its references, `MAX_ANSWER_BYTES` for each response. Blocking; call it only in threads.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RegistryAddress:
 
 
 def registry_address(url: str, user: str | None, token_file: str | None, ca_file: str | None) -> RegistryAddress:
-    """Return the address that options give. `user`: NAME:PASSWORD-FILE. Raises ValueError, OSError."""
+    """Return the address that the options specify. `user`: NAME:PASSWORD-FILE. Raises ValueError, OSError."""
     if user is None:
         return RegistryAddress(url, None, None if token_file is None else _secret(token_file), ca_file)
     name, colon, file = user.partition(":")
@@ -116,7 +116,7 @@ class SchemaRegistry:
         return NoSchema(f"the schema registry {self._address.url}: {reason}")
 
     def _registered(self, path: str, deadline: float, own: tuple[str, str] | None = None) -> RegisteredSchema:
-        """Request a schema. `own`: kind and value of its name, which the response must have."""
+        """Request a schema. `own`: a field (`id` or `guid`), and the value it must have if the response contains it."""
         status, data = self._get(path, deadline)
         if status != HTTPStatus.OK:
             if status == HTTPStatus.NOT_FOUND:
@@ -137,7 +137,7 @@ class SchemaRegistry:
         parts = urlsplit(address.url)
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _Down(f"it takes more than {self._timeout_s:g} s")
+            raise _Down(f"it took more than {self._timeout_s:g} s")
         host, port = str(parts.hostname), parts.port
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
@@ -145,7 +145,7 @@ class SchemaRegistry:
             connection = http.client.HTTPSConnection(host, port, timeout=left, context=self._tls)
         else:
             connection = http.client.HTTPConnection(host, port, timeout=left)
-        # The timeout of the connection restarts with every byte, so a timer watches the whole request.
+        # The timeout of the connection restarts with every byte, so a timer limits the time of the whole request.
         watch = threading.Timer(left, _shut, [connection])
         watch.daemon = True
         watch.start()
@@ -156,9 +156,9 @@ class SchemaRegistry:
                 while piece := answer.read1(_READ_BYTES):
                     data += piece
                     if len(data) > MAX_ANSWER_BYTES:
-                        raise _Down(f"GET {path} is answered with more than {MAX_ANSWER_BYTES} bytes")
+                        raise _Down(f"GET {path} was answered with more than {MAX_ANSWER_BYTES} bytes")
                 if time.monotonic() > deadline:
-                    raise _Down(f"it takes more than {self._timeout_s:g} s")
+                    raise _Down(f"it took more than {self._timeout_s:g} s")
                 return answer.status, bytes(data)
         finally:
             watch.cancel()
@@ -166,7 +166,7 @@ class SchemaRegistry:
 
 
 def _shut(connection: http.client.HTTPConnection) -> None:
-    """Shut down a connection, so that the thread that reads from it sees its end."""
+    """Shut down a connection, so that the thread that reads from it does not wait any longer."""
     if connection.sock is not None:
         try:
             connection.sock.shutdown(socket.SHUT_RDWR)

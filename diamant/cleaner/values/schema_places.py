@@ -1,12 +1,12 @@
-"""Places of the schemas of values: the topic `_schemas` of a log directory, a directory of files, a registry.
+"""Places in which schemas are found: the topic `_schemas` of a log directory, a directory of files, a registry.
 
-The names of files:
+The names of the files in a directory:
 
-    42.avsc, 42.proto, 42.desc        the schema with the id 42; likewise a GUID, or the UUID of a version in AWS Glue
+    42.avsc, 42.proto, 42.desc        the schema with the id 42. A GUID, or the UUID of a version in AWS Glue, may replace the id
     orders-value.avsc, orders-key.proto   values or keys of the topic `orders` whose schema's id has no file of its own
 
-An `.avsc` file defines every type that it uses; a `.proto` file may import other files of the directory by their names. A
-descriptor set (`.desc`, `.pb`, `.binpb`) has its imports in it.
+An `.avsc` file must define every type that it uses; a `.proto` file may import other files of the directory by their names. A
+descriptor set (`.desc`, `.pb`, `.binpb`) contains its imports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SchemaDirectory:
         self._path = path
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema with a name, else that of the topic's keys or values. Raises NoSchema if it cannot be read."""
+        """Return the schema with this name, else the one of the topic's keys or values. Raises NoSchema if it is unreadable."""
         try:
             return self._find(name, f"{topic}-{field}")
         except OSError as error:
@@ -70,10 +70,10 @@ class SchemaDirectory:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlaces:
-    """Places of schemas besides the topic, which takes precedence. Can be pickled."""
+    """The places in which schemas are found besides the topic, which takes precedence. Can be pickled."""
 
     directory: str | None = None
-    """Directory with files as `SchemaDirectory` reads them."""
+    """A directory of files that `SchemaDirectory` can read."""
     registry: RegistryAddress | None = None
 
     @property

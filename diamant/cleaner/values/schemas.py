@@ -1,4 +1,4 @@
-"""Schemas by the names that frames carry, from several sources, compiled once.
+"""Finds schemas in several sources, by the names in frames, and compiles each schema once.
 
 A source is queried in the decoding thread, and may read files or call a registry. A schema that no source has counts as missing
 for the lifetime of the `Schemas` object, which is one operation; `problems` says why.
@@ -26,7 +26,7 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 KEY, VALUE = "key", "value"
 
 MAX_SCHEMA_BYTES = 1024 * 1024
-"""Limit of a schema, including the schemas that it refers to."""
+"""Maximum size of a schema, including the schemas that it refers to."""
 MAX_COMPILED = 1_000
 MAX_PROBLEMS = 10
 
@@ -42,14 +42,14 @@ class SchemaText:
     kind: str
     text: str
     references: Mapping[str, str] = field(default_factory=dict)
-    """Referenced schemas by the names in the references, each after the schemas that it refers to itself."""
+    """Referenced schemas by the names in the references, each preceded by the schemas that it refers to itself."""
 
 
 class SchemaSource(Protocol):
     """Finds schemas. Callable from any thread."""
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema with this name in the `key`s or `value`s of a topic; None or NoSchema if there is none. May block."""
+        """Return the schema with this name for the `key` or `value` of a topic, or None. May block. May raise NoSchema."""
         ...
 
 
@@ -63,7 +63,7 @@ class Reader(NamedTuple):
 
 
 class Schemas:
-    """The schemas of several sources, of which the first that has a schema is used. Usable from any thread."""
+    """The schemas of several sources. The first source that has a schema is used. Usable from any thread."""
 
     def __init__(self, sources: Sequence[SchemaSource] = ()) -> None:
         self._sources = sources
@@ -165,7 +165,7 @@ class Values:
     topic: str = ""
 
     def frame_of(self, record: FramedRecord, field: str, data: bytes | None = None) -> Frame | None:
-        """Return the frame of the `key` or `value` of a record, or of a `header` with these `data`; None if it has none."""
+        """Return the frame of the `key` or `value` of a record, or of a `header` with this `data`; None if it has none."""
         if data is None:
             data = record.key if field == KEY else record.value
         return None if data is None else frame_of(data, field, record.headers)
@@ -206,7 +206,7 @@ class FramedParts(NamedTuple):
 
 
 def json_text(record: FramedRecord, part: str, values: Values) -> str | None:
-    """Return a key or a value as JSON: decoded by its schema, or itself if it is JSON; otherwise None."""
+    """Return a key or a value as JSON: decoded by its schema, or unchanged if it is JSON; otherwise None."""
     frame = values.frame_of(record, part)
     if frame is not None:
         found = _decoded(frame, part, values)

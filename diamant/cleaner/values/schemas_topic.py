@@ -1,7 +1,7 @@
 """The schemas in the topic `_schemas`, which Confluent Schema Registry and Karapace write.
 
-Its records have JSON in key and value; the latest record of each key counts, as for the registry. Soft-deleted schemas still
-count, as they do for the registry's clients; a tombstone removes a schema. Records of another form are skipped. The files of
+Its records have JSON in key and value. As in the registry, the latest record of each key is valid. Soft-deleted schemas are still
+found, as they are by the registry's clients; a tombstone removes a schema. Records of another form are skipped. The files of
 the topic are read by path on first use, whether their broker is stopped or running.
 
 Memory: `MAX_BYTES` of schemas; further schemas in the topic are ignored.
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SCHEMAS_TOPIC = "_schemas"
 MAX_BYTES = 256 * 1024 * 1024
 _ATTEMPTS = 3
-"""Limit of attempts to read the topic, since the cleaner may replace a file during one."""
+"""Maximum number of attempts to read the topic, because the cleaner may replace a file during an attempt."""
 
 
 class RegisteredSchemas:
@@ -68,7 +68,7 @@ class SchemasTopic:
         return self.load().find(name, topic, field)
 
     def load(self) -> RegisteredSchemas:
-        """Return all schemas, which are read once."""
+        """Return all schemas. The first call reads them."""
         with self._lock:
             if self._found is None:
                 self._found = self._read()
@@ -126,7 +126,7 @@ def _object(data: bytes | None) -> Mapping[str, object]:
 
 
 def _version(key: bytes | None) -> tuple[str, int] | None:
-    """Return subject and version in the key of a record; None if it has no schema."""
+    """Return subject and version in the key of a record; None if the key is not that of a schema."""
     found = _object(key)
     subject, version = found.get("subject"), found.get("version")
     is_schema = found.get("keytype") == "SCHEMA" and isinstance(subject, str) and isinstance(version, int)
