@@ -1,1 +1,1 @@
-"""The contents of a log at one moment: counts of records and keys, in all and per segment, and the latest record of each key."""
+"""Queries on a snapshot of a log: counts of records and keys, in total and per segment, and the latest record of each key."""

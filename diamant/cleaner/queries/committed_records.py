@@ -1,4 +1,4 @@
-"""The committed records in a log's files at one moment: those that a `read_committed` consumer reads, from the log start on.
+"""The committed records in a snapshot of a log's files: all that a `read_committed` consumer reads, from the log start on.
 
 Memory: one batch.
 """
@@ -24,7 +24,7 @@ def committed_records(
     *,
     check_done: Callable[[], None] = lambda: None,
 ) -> Generator[Record]:
-    """Yield the records in offset order; `check_done` raises to stop. Any thread. Raises CorruptLog for unreadable batches."""
+    """Yield the records in offset order. Callable from any thread. Raises CorruptLog; `check_done` may raise to stop."""
     reader = PieceReader(is_compiled=False)
     for segment in segments():
         for batch, outcome in segment.decided(reader, outcomes, fail):

@@ -1,4 +1,4 @@
-"""The dirty ratio of a partition from its files alone."""
+"""Computes the dirty ratio of a partition from its files alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class _SegmentSize:
-    """A segment without timestamps (`eligibility.SegmentView`)."""
+    """A segment whose timestamps are unknown (`eligibility.SegmentView`)."""
 
     base_offset: int
     size: int
@@ -24,7 +24,7 @@ class _SegmentSize:
 
 @dataclass(frozen=True, slots=True)
 class _LogExtent:
-    """A log with default settings, so without lags (`eligibility.LogView`)."""
+    """A log with default settings, which set no lags (`eligibility.LogView`)."""
 
     segments: tuple[_SegmentSize, ...]
     log_start_offset: int
@@ -36,7 +36,7 @@ class _LogExtent:
 def dirty_ratio(
     partition: PartitionFiles, checkpoint: int | None, log_end_offset: int = _END, last_stable_offset: int = _END
 ) -> float | None:
-    """Return the dirty ratio as the cleaner computes it, with `min.compaction.lag.ms` as 0; None if nothing can be cleaned."""
+    """Return the dirty ratio that the cleaner computes if `min.compaction.lag.ms` is 0; None if nothing can be cleaned."""
     if not partition.segments:
         return None
     segments = tuple(_SegmentSize(segment.base_offset, segment.size) for segment in partition.segments)

@@ -1,12 +1,12 @@
-"""Counts keys: the number of keys, of records that are the latest of their key, and of keys that are live in several sources.
+"""Counts keys, records that are the latest of their key, and keys that are live in several sources.
 
-A source is a partition of one topic. Records are added source by source and in offset order, so of two entries of a key the
-later one is newer. A key is identified by 128 bits of a hash under a random key: a collision is as likely as guessing a
-128-bit random number, and producers cannot construct one.
+A source is a partition of one topic. Records are added source by source and in offset order, so the later of two entries of a
+key is the newer one. Keys are identified by 128 bits of a hash that a random secret determines: a collision is as likely as
+guessing a random 128-bit number, and producers cannot construct one.
 
-Memory: `max_bytes`, whatever the number of keys. A full table (`key_tables`) is written to 16 temporary files, by 4 bits of the
-hash. The files are counted one by one; a file that is too large is split by the next 4 bits. After the first spill a table holds
-entries of one source only. Disk: 24 bytes per key and source, and 24 bytes per record whose key had been written before.
+Memory: `max_bytes`, whatever the number of keys. A full table (`key_tables`) is distributed to 16 temporary files by 4 bits of
+the hash. The files are counted one by one; a file that is too large is split by the next 4 bits. After the first spill a table
+holds entries of only one source. Disk: 24 bytes per key and source, and 24 bytes per record whose key had been written before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from diamant.kernels.constants.counts import SOURCE_SHIFT
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 LEAST_KEYS = 1024
-"""Least number of keys that a table has room for."""
+"""Minimum number of keys for which a table has room."""
 _READ_ENTRIES = 64 * 1024
 _FIRST_SHIFT = 28
 """Shift of the first 4 bits: just below the upper 32 bits, which choose the slot in a table."""
@@ -48,13 +48,13 @@ class KeyCounts(NamedTuple):
     kinds: tuple[Kinds, ...]
     """For each source: live records, tombstones and superseded records. The other kinds are 0."""
     keys: int
-    """Different keys over all sources."""
+    """Number of different keys in all sources."""
     shared_keys: int
-    """Keys with a live record in more than one source."""
+    """Number of keys with a live record in more than one source."""
 
 
 class KeyCensus:
-    """The keys of the sources 0 to `sources` - 1. Use it as a context manager, because it may have temporary files."""
+    """Counts the keys of sources 0 to `sources` - 1. Use it as a context manager, because it may have temporary files."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class KeyCensus:
         is_one_log: bool = False,
         is_compiled: bool = ARE_COMPILED,
     ) -> None:
-        """`is_one_log`: the sources are segments of one partition, so a record supersedes earlier ones of its key in all."""
+        """`is_one_log`: the sources are segments of one log, so a record supersedes earlier records of its key in any source."""
         self.is_compiled = is_compiled
         """True if `put` expects hashes made by kernels."""
         self.hash = RandomHash(is_compiled=is_compiled)
@@ -88,15 +88,15 @@ class KeyCensus:
         return self._directory is not None
 
     def add(self, source: int, hashes: Sequence[bytes], tombstones: bytearray) -> None:
-        """Count records of `source`: the hashes of their keys, and a 1 for each tombstone, a 0 for each other record.
+        """Count records of `source`, given the hashes of their keys, and 1 for each tombstone, 0 for any other record.
 
-        Fastest with some thousand records at a time.
+        Fastest with several thousand records at a time.
         """
         if hashes:
             self.put(entries_of(source, hashes, tombstones), len(hashes))
 
     def put(self, entries: Numbers, count: int) -> None:
-        """Count the first `count` of the `entries` (`key_tables`) that a kernel has made, uint64[n, 3]."""
+        """Count the first `count` of these entries (uint64[n, 3]; see `key_tables`)."""
         self._keys.put(entries, count)
 
     def finish(self) -> KeyCounts:
@@ -121,10 +121,10 @@ class KeyCensus:
 
 
 class _Keys:
-    """The keys of one table, or of the files that it was spilled to."""
+    """The keys in one table, or in the files to which it was spilled."""
 
     def __init__(self, new_table: Callable[[], KeyTable], make_directory: Callable[[], str], shift: int) -> None:
-        """`shift`: place of the first 4 bits, in the second half of the hashes, in which the hashes may differ."""
+        """`shift`: position, in the second half of the hashes, of the first 4 bits in which the hashes may differ."""
         self._new_table = new_table
         self._make_directory = make_directory
         self._shift = shift

@@ -1,10 +1,10 @@
-"""Tables of keys, by their hashes: a compiled table, and its plain twin for machines without kernels.
+"""Tables of keys, identified by hashes: a compiled table, and an equivalent in plain Python for machines without kernels.
 
     entry, 24 bytes:   16 hash | 8 state of the key (`kernels.constants.counts`)
 
-A later record of a key supersedes the earlier one in the same source. In a later source the key starts again; of the earlier
-sources, only the number in which the key is live is kept. If the sources are parts of one log, a record supersedes any earlier
-record of its key.
+A later record of a key supersedes the earlier one in the same source. Each source counts the key separately; of the sources
+before the current one, a table keeps only the number of those in which the key is live. If the sources are parts of one log, a
+record supersedes any earlier record of its key.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Numbers: TypeAlias = "memoryview[int]"
 
 _FIRST_SLOTS = 4096
 _PLAIN_BYTES = 200
-"""Size of an entry in a dict."""
+"""Memory of an entry in a dict."""
 _TAKEN_AT_ONCE = 16 * 1024
 _ZEROS = memoryview(bytes(64 * 1024))
 
 
 def entries_in(data: bytes | bytearray) -> Numbers:
-    """Return these bytes, at least one entry, as uint64[n, 3]."""
+    """View the bytes of at least one entry as uint64[n, 3]."""
     return memoryview(data).cast("B").cast("Q", (len(data) // ENTRY.size, 3))
 
 
 def entries_of(source: int, hashes: Sequence[bytes], tombstones: bytearray) -> Numbers:
-    """Return the entries of records, at least one: hashes of keys, with a 1 for each tombstone, a 0 for each other record."""
+    """Return entries for at least one record, given the hashes of keys, and 1 for each tombstone, 0 for any other record."""
     words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
     return entries_in(
         b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
@@ -57,19 +57,19 @@ class KeyTable(Protocol):
     """A table of keys, owned by one thread."""
 
     def put(self, entries: Numbers, start: int, end: int, only_source: int) -> int:
-        """Put entries `start` to `end`; stop when the table is full or the source differs. Return the first entry left out."""
+        """Add entries `start` to `end`, until the table is full or the source is not `only_source`. Return the next index."""
         ...
 
     def take(self, shift: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries by bucket, and empty the table.
+        """Yield the number and the entries of each bucket, several times if there are many, and empty the table.
 
-        The halves of the hashes are swapped (`kernels.counting.take_entries`). The 4 bits at `shift` of the new second
-        half choose the bucket; tables ignore the lower 32 bits of a half.
+        The halves of the hashes are swapped (`kernels.counting.take_entries`). The 4 bits at `shift` in the new second
+        half select the bucket; tables ignore the lower 32 bits of a half.
         """
         ...
 
     def sum(self) -> tuple[int, int]:
-        """Count the table; return the number of keys, and of keys that are live in more than one source."""
+        """Count the latest records; return the number of keys, and of keys that are live in more than one source."""
         ...
 
     def clear(self) -> None:
@@ -78,7 +78,7 @@ class KeyTable(Protocol):
 
 
 class CompiledKeyTable:
-    """A table of kernels. Memory: `max_bytes`, including the smaller table while it grows."""
+    """A key table in the compiled kernels. Memory: `max_bytes`, including the old table while entries move to a larger one."""
 
     def __init__(self, counts: Numbers, least_keys: int, max_bytes: int, *, is_one_log: bool) -> None:
         self._counts = counts
@@ -86,7 +86,7 @@ class CompiledKeyTable:
         self._max_slots = max(least_keys * 4 // 3 + 1, max_bytes * 2 // 3 // ENTRY.size)
         self._slots = 0
         self.table: Numbers
-        """The table, for kernels: uint64[slots, 3]."""
+        """The slots, in the form that kernels use: uint64[slots, 3]."""
         self.size = 0
         """Number of keys in the table."""
         self._begin()
@@ -140,7 +140,7 @@ class CompiledKeyTable:
         self.table, self._slots = table, slots
 
     def clear(self) -> None:
-        """See `KeyTable`. The slots are kept if many were used, because used pages cost less than new pages."""
+        """See `KeyTable`. Keeps the slots if many were in use, because it costs less to clear used pages than to get new ones."""
         if 8 * self.size < self._slots:
             self._begin()
             return
@@ -156,7 +156,7 @@ class CompiledKeyTable:
 
 
 class PlainKeyTable:
-    """A table in a dict. Memory: about `max_bytes`."""
+    """A key table in a dict. Memory: about `max_bytes`."""
 
     def __init__(self, counts: Numbers, least_keys: int, max_bytes: int, *, is_one_log: bool) -> None:
         self._counts = counts

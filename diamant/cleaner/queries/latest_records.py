@@ -1,9 +1,9 @@
-"""The latest committed record of each key in a log's files at one moment: the table that a reader of the whole log has.
+"""The latest committed record of each key in a snapshot of a log's files: the table that a reader of the whole log builds.
 
-It takes two passes, like a round of the cleaner: the first puts the offset of each key's last record into the cleaner's map, the
-second yields the records at these offsets, ascending. It skips aborted records, records from the last stable offset on, records
-without a key and records below the log start. A tombstone supersedes, but is only yielded with `tombstones`. The data
-source `kafka-log` gives the same result with `latest_per_key`.
+There are two passes, as in a cleaning round: the first puts the offset of each key's last record into the cleaner's map, the
+second yields the records at these offsets in ascending order. Aborted records, records from the last stable offset on, records
+without a key and records below the log start are skipped. A tombstone supersedes earlier records, but is yielded only if
+`tombstones` is True. The data source `kafka-log` gives the same result with `latest_per_key`.
 
 Memory: one batch, and the map, whose overflow goes to an unnamed temporary file (`offset_map`).
 """
@@ -46,9 +46,9 @@ def latest_records(
     check_done: Callable[[], None] = lambda: None,
     map_bytes: int = MAP_BYTES,
 ) -> Generator[Record, None, None]:
-    """Yield the records; see the module. `segments` is called twice; `check_done` raises to stop. Callable from any thread.
+    """Yield the latest records (see the module). Callable from any thread. `segments` is called twice.
 
-    Raises CorruptLog for unreadable batches, since the latest record would be unknown.
+    Raises CorruptLog for an unreadable batch, because the latest records would be unknown; `check_done` may raise to stop.
     """
 
     def pieces(reader: PieceReader) -> Iterator[tuple[OpenSegment, Piece]]:
@@ -127,7 +127,7 @@ def _latest_offsets(
 
 
 def _batches_with(latest: LatestOffsets, piece: Piece) -> Iterator[tuple[Batch, frozenset[int]]]:
-    """Yield the batches with latest records, and the offsets of these records."""
+    """Yield each batch that has latest records, with the offsets of these records."""
     if isinstance(piece, Batch):
         offsets = [(piece.header.base_offset, piece.header.last_offset)]
     else:

@@ -1,6 +1,6 @@
-"""Tests for the records that a search is for: by key, by text, or by any other test.
+"""Tests by which a search selects records: by key, by text, or by any other condition.
 
-Records of open and aborted transactions are included, control records are not. A batch is not parsed if nothing in its
+Records of open and aborted transactions are included, but control records are not. A batch is not parsed if nothing in its
 decompressed bytes can match.
 """
 
@@ -16,11 +16,11 @@ from diamant.protocol.batches.header import CURRENT_MAGIC, Record
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The test for matching records."""
+    """A test for the records of a search."""
 
     is_wanted: Callable[[Record], bool]
     may_be_in: Callable[[bytes], bool]
-    """False if no record in these bytes of a batch matches."""
+    """Returns False if no record in these bytes of a batch can match."""
 
     @classmethod
     def key(cls, key: bytes) -> Wanted:
@@ -38,7 +38,7 @@ class Wanted:
         return cls(is_wanted, lambda payload: text in payload)
 
     def records_of(self, batch: Batch) -> list[Record]:
-        """Return the matching records of a batch; none of a control batch. Raises CorruptBatch."""
+        """Return the matching records of a batch, which are none if it is a control batch. Raises CorruptBatch."""
         header = batch.header
         if header.is_control or not header.record_count:
             return []

@@ -1,7 +1,7 @@
 """Record counts of a partition by kind: quick bounds from headers, or exact counts from keys.
 
-Records below the log start do not count. The bounds follow from the result of rounds: below the checkpoint each key has one
-record, and each record above it can add a key, supersede another record, or neither.
+Records below the log start are not counted. The bounds follow from the result of rounds: below the checkpoint each key has one
+record, and each record above it can add a key, supersede another record, or do neither.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def count_by_headers(clean: SegmentCounts, dirty: SegmentCounts, uncounted_offse
 
 
 def count_by_offsets(offsets: int) -> KindBounds:
-    """Return bounds of a partition of which only the number of offsets is known."""
+    """Return bounds for a partition of which only the number of offsets is known."""
     return KindBounds(Kinds(), _unknown(offsets))
 
 
@@ -61,9 +61,9 @@ def count_by_keys(
     max_bytes: int = MAX_KEY_BYTES,
     is_compiled: bool = ARE_COMPILED,
 ) -> tuple[Kinds, tuple[Problem, ...]]:
-    """Read everything and count exactly; unreadable batches become problems and do not count. Callable from any thread.
+    """Read all batches and return exact counts and problems. Unreadable batches are problems, and are not counted.
 
-    `check_done` raises to stop.
+    Callable from any thread. `check_done` may raise to stop.
     """
     problems: list[Problem] = []
 

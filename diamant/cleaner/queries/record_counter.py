@@ -1,6 +1,7 @@
-"""Counts the records of a partition, in batches of any kind, and gathers its keys for a census.
+"""Counts the records of a partition, in batches of any kind, and collects its keys for a census.
 
-A kernel counts rows. Its plain twin here counts single batches and rows that the kernel refuses, and reports faults.
+A kernel counts the records of rows. Python code in this module counts single batches, and rows that the kernel rejects; it
+reports faults.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from diamant.kernels.constants.fields import BUFFER_FULL, CORRUPT, RECORD_COUNT,
 from diamant.protocol.errors import CorruptBatch
 
 _AT_ONCE = 8192
-"""Entries handed to the census at once."""
+"""Number of entries passed to the census at a time."""
 
 
 class Census(Protocol):
-    """Takes keys: a `KeyCensus`, or a proxy for one."""
+    """A receiver of keys: a `KeyCensus`, or a proxy for one."""
 
     @property
     def hash(self) -> RandomHash:
@@ -36,14 +37,14 @@ class Census(Protocol):
 
 
 class RecordCounter:
-    """The sums over one partition. Memory: 200 kB, or 24 bytes for each record of a larger batch."""
+    """Counts records of one partition. Memory: 200 kB, or 24 bytes per record of a batch with more than `_AT_ONCE` records."""
 
     def __init__(
         self, census: Census, source: int, log_start_offset: int, report: Report, top: TopKeys | None = None
     ) -> None:
         """`source`: the number of the partition in the census."""
         self.sums = memoryview(bytearray(8 * counts.COUNTS)).cast("q")
-        """See `kernels.constants.counts`."""
+        """The counts, indexed as in `kernels.constants.counts`."""
         self._census = census
         self._source = source
         self._log_start_offset = log_start_offset
@@ -56,20 +57,20 @@ class RecordCounter:
         self._tombstones = bytearray()
 
     def add(self, path: str, piece: Piece, outcome: Outcome) -> None:
-        """Count the records of rows, with outcomes in STEP, or of one batch. A damaged batch is reported and not counted."""
+        """Count records of one batch, or of rows with outcomes in STEP. A damaged batch is reported and not counted."""
         if isinstance(piece, SoundRows):
             self._add_rows(path, piece)
         else:
             self._add_batch(path, piece, outcome)
 
     def finish(self) -> None:
-        """Hand over the gathered keys; to be called at the end."""
+        """Pass on all collected keys and sizes. Must be called at the end."""
         self._flush()
         if self._sizes is not None:
             self._sizes.flush()
 
     def kinds(self, *, with_deleted: bool = False) -> Kinds:
-        """Return the counts, except those of the census. `with_deleted`: including records below the log start."""
+        """Return the counts, except those of the census. `with_deleted` includes records below the log start."""
         sums = self.sums
         below = 0 if with_deleted else sums[counts.BELOW_LOG_START]
         return Kinds(
@@ -82,7 +83,7 @@ class RecordCounter:
         )
 
     def _flush(self) -> None:
-        """Hand the gathered keys to the census."""
+        """Pass the collected keys to the census."""
         if self._entry_count:
             self._census.put(self._entries, self._entry_count)
             self._entry_count = 0

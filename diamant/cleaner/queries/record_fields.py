@@ -21,7 +21,7 @@ def record_fields(partition: int, record: Record) -> Mapping[str, object]:
 
 
 def data_fields(data: bytes | None) -> Mapping[str, str] | None:
-    """Return a key or a value as fields for JSON: a text, which may have any characters, or base64."""
+    """Return a key or a value as a field for JSON: `text`, with any characters, if it is UTF-8; else `base64`."""
     if data is None:
         return None
     try:

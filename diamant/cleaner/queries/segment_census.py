@@ -1,6 +1,6 @@
-"""Exact counts of a partition's records by kind and segment: the counts of `count_by_keys`, divided by segment.
+"""Exact counts of a partition's records by kind and segment: the counts of `count_by_keys` for each segment.
 
-A record counts in its own segment, and is superseded by a later record of its key in any segment of the partition.
+A record is counted in its own segment, and superseded by a later record of its key in any segment of the partition.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from diamant.storage.errors import StorageError
 
 
 class SegmentRecords(NamedTuple):
-    """The records of one segment by kind, without those below the log start."""
+    """The records of one segment by kind, except those below the log start."""
 
     base_offset: int
     size: int
     """Size of the file at the time of the count, in bytes."""
     kinds: Kinds = Kinds()
     first_horizon_ms: int | None = None
-    """The earliest delete horizon of its tombstones, superseded ones included; None if none of them has a horizon."""
+    """The earliest delete horizon of the tombstones, including superseded ones; None if no tombstone has a horizon."""
     last_horizon_ms: int | None = None
 
 
 class SegmentCensus(NamedTuple):
-    """The segments of a partition, ascending, and the problems of reading them."""
+    """The segments of a partition, ascending, and the problems that occurred while they were read."""
 
     segments: tuple[SegmentRecords, ...]
     problems: tuple[Problem, ...] = ()
@@ -53,7 +53,7 @@ def count_by_segment(
     max_bytes: int = MAX_KEY_BYTES,
     is_compiled: bool = ARE_COMPILED,
 ) -> SegmentCensus:
-    """Count the given segments, ascending, at most `most_segments`. Callable from any thread; `check_done` raises to stop."""
+    """Count at most `most_segments` ascending segments. Callable from any thread; `check_done` may raise to stop."""
     problems: list[Problem] = []
 
     def report(problem: Problem) -> None:

@@ -1,7 +1,7 @@
-"""Reads the batches in parts of a segment past damage, which is reported between the sound batches.
+"""Reads the sound batches in a part of a segment, skips damage, and reports it between the sound batches.
 
-A batch is damaged if its frame, its checksum or its records are wrong. After a wrong frame, the next batch is found by the first
-bytes of its base offset and its checksum, since its position is unknown.
+A batch is damaged if its frame, its checksum or its records are wrong. After a wrong frame or checksum, the position of the next
+batch is unknown: it is found by the first bytes of its base offset, and confirmed by its checksum.
 
 Memory: a window of `READ_BYTES`, or one batch if that is larger, and `SEARCH_BYTES` while searching for the next batch.
 """
@@ -31,7 +31,7 @@ from diamant.storage.segments.segment import scan_at_entry
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES = 1024 * 1024
 MAX_ENTRIES = 32
-"""Limit of the index entries that are tried before a segment is read from its start."""
+"""Maximum number of index entries to try before a segment is read from its start."""
 
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Damage(NamedTuple):
-    """Adjacent offsets that cannot be read."""
+    """A range of offsets that cannot be read."""
 
     path: str
     position: int
@@ -52,7 +52,7 @@ class Damage(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the damage in words."""
+        """The damage in words."""
         last = self.next_offset - 1
         which = f"offset {last:,}" if last <= self.first_offset else f"offsets {self.first_offset:,} to {last:,}"
         return f"{which} cannot be read, consumers stop here: {self.reason} ({basename(self.path)} at byte {self.position:,})"
@@ -69,11 +69,11 @@ class SegmentPart(NamedTuple):
     first_offset: int
     """Lower bound of the offsets in the part."""
     end_offset: int
-    """End of the part (exclusive)."""
+    """Exclusive end of the offsets in the part."""
 
 
 class SegmentPlace(NamedTuple):
-    """A segment at one moment. Its first `size` bytes may be read in any thread."""
+    """A snapshot of a segment. Any thread may read the first `size` bytes of the segment."""
 
     file: File
     offsets: OffsetIndex
@@ -82,7 +82,7 @@ class SegmentPlace(NamedTuple):
 
     @classmethod
     def of(cls, log: Log, index: int) -> SegmentPlace:
-        """Return the place of a log's segment. Called by the log's owner."""
+        """Return a snapshot of a log's segment. Only the log's owner may call this."""
         segment = log.segments[index]
         end_offset = log.segments[index + 1].base_offset if index + 1 < len(log.segments) else log.log_end_offset
         found = SegmentFile(segment.path, segment.base_offset, segment.size)
@@ -112,7 +112,7 @@ class SegmentPlace(NamedTuple):
 
 
 def sound_batches(part: SegmentPart, decode: Callable[[Batch], T]) -> Iterator[tuple[Batch, T] | Damage]:
-    """Yield each sound batch with the result of `decode`, and the damage between them. Blocking.
+    """Yield each sound batch with the result of `decode`, and the damage between sound batches. Blocking.
 
     `decode` raises CorruptBatch for records that cannot be read.
     """

@@ -1,10 +1,10 @@
-"""The largest keys by the bytes of their records, found in one pass and in bounded memory.
+"""Finds the keys whose records have the most bytes, in one pass and in bounded memory.
 
-Counts are exact up to `MAX_KEYS` different keys. With more keys, small keys are forgotten from time to time and count from 0
-when they occur again; `missed_bytes` bounds the undercount of any key.
+Counts are exact up to `MAX_KEYS` different keys. With more keys, small keys are discarded from time to time, and counted from 0
+if they occur again; `missed_bytes` bounds the undercount of any key.
 
-Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB. Longer keys are counted by their hash and
-shown by their beginning.
+Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB. Longer keys are identified by their hash,
+and only their beginning is shown.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from diamant.kernels.constants.sizes import BYTES, KEY_END, KEY_START, RECORDS, 
 MAX_KEYS = 100_000
 MAX_KEY_BYTES = 128
 GROUPS = 64 * 1024
-"""Limit of the keys summed at a time."""
+"""Maximum number of keys summed at a time."""
 _KEY_BYTES = 4 * 1024 * 1024
 _ENTRY_BYTES = 24
 
 
 class KeySizes:
-    """Sums the sizes of rows' records by key in a kernel, for `TopKeys`. Owned by one thread.
+    """Sums the sizes of the records in rows by key, in a kernel, for `TopKeys`. Owned by one thread.
 
     Memory: 12 MB; more for a batch whose records or bytes exceed that.
     """
@@ -38,13 +38,13 @@ class KeySizes:
         self._hash = key_hash
         self._log_start_offset = log_start_offset
         self._count = 0
-        """Groups in use."""
+        """Number of groups in use, one for each key."""
         self._used = 0
-        """Bytes of their keys."""
+        """Number of bytes that the keys of these groups take."""
         self._make_room(GROUPS, _KEY_BYTES)
 
     def add_rows(self, rows: SoundRows, row: int, end: int) -> None:
-        """Count the records of rows `row` to `end`, which are sound, except those below the log start."""
+        """Count the records of sound rows from `row` to `end`, except records below the log start."""
         from diamant.kernels.sizing import sum_sizes
 
         chunk = rows.chunk
@@ -70,7 +70,7 @@ class KeySizes:
                 self._make_room(max(records, len(self._groups)), max(size, len(self._keys)))
 
     def flush(self) -> None:
-        """Hand over the sums; to be called at the end."""
+        """Pass the sums to `TopKeys`. Must be called at the end."""
         self._top.add(map(self._sizes, range(self._count)))
         self._count = self._used = 0
 
@@ -81,7 +81,7 @@ class KeySizes:
         return key, key_hash, groups[index, RECORDS], groups[index, BYTES]
 
     def _make_room(self, groups: int, key_bytes: int) -> None:
-        """Begin with empty groups."""
+        """Allocate this many groups and bytes for keys, all unused."""
         self._groups = memoryview(bytearray(8 * SIZES * groups)).cast("q", (groups, SIZES))
         self._keys = memoryview(bytearray(key_bytes))
         self._table = memoryview(bytearray(2 * groups * _ENTRY_BYTES)).cast("Q", (2 * groups, 3))
@@ -89,7 +89,7 @@ class KeySizes:
 
 
 class TopKey(NamedTuple):
-    """A key, or up to `MAX_KEY_BYTES` of a longer one (whole letters if it is UTF-8), and the totals of its records."""
+    """A key, or up to `MAX_KEY_BYTES` of a longer key (whole characters if it is UTF-8), and the totals of its records."""
 
     key: bytes
     is_cut: bool
@@ -105,11 +105,11 @@ class TopKeys:
         self._count = count
         self._max_keys = max_keys
         self._found: dict[tuple[bytes, bytes], list[int]] = {}
-        """Maps the beginning of a key, and the hash of a longer key, to its records and bytes."""
+        """Maps a key's first `MAX_KEY_BYTES` bytes, and its hash if it is longer, to the numbers of its records and bytes."""
         self.missed_bytes = 0
 
     def add(self, sizes: Iterable[tuple[bytes, bytes, int, int]]) -> None:
-        """Add sizes: for each key its bytes, its hash, and the number of its records and of their bytes."""
+        """Add sizes. Each has a key, its hash (empty for a short key), the number of its records, and that of their bytes."""
         found = self._found
         for key, key_hash, records, size in sizes:
             name = (key, b"") if len(key) <= MAX_KEY_BYTES else (key[:MAX_KEY_BYTES], key_hash)
@@ -139,7 +139,7 @@ class TopKeys:
 
 
 def _whole_letters(data: bytes) -> bytes:
-    """Return UTF-8 without an incomplete character at its end; other bytes unchanged."""
+    """Return UTF-8 without an incomplete character at its end; return other bytes unchanged."""
     for end in range(len(data), len(data) - 4, -1):
         with suppress(UnicodeDecodeError):
             data[:end].decode()
