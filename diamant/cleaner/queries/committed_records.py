@@ -24,7 +24,10 @@ def committed_records(
     *,
     check_done: Callable[[], None] = lambda: None,
 ) -> Generator[Record]:
-    """Yield the records in offset order. Callable from any thread. Raises CorruptLog; `check_done` may raise to stop."""
+    """Yield the records in offset order. Callable from any thread.
+
+    Raises CorruptLog for an unreadable batch; `check_done` may raise to stop.
+    """
     reader = PieceReader(is_compiled=False)
     for segment in segments():
         for batch, outcome in segment.decided(reader, outcomes, fail):

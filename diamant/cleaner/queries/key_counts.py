@@ -1,8 +1,8 @@
 """Counts keys, records that are the latest of their key, and keys that are live in several sources.
 
 A source is a partition of one topic. Records are added source by source and in offset order, so the later of two entries of a
-key is the newer one. Keys are identified by 128 bits of a hash that a random secret determines: a collision is as likely as
-guessing a random 128-bit number, and producers cannot construct one.
+key is the newer one. Keys are identified by 128 bits of a hash with a random secret: a collision is as likely as guessing a
+random 128-bit number, and producers cannot construct one.
 
 Memory: `max_bytes`, whatever the number of keys. A full table (`key_tables`) is distributed to 16 temporary files by 4 bits of
 the hash. The files are counted one by one; a file that is too large is split by the next 4 bits. After the first spill a table

@@ -109,7 +109,7 @@ class TopKeys:
         self.missed_bytes = 0
 
     def add(self, sizes: Iterable[tuple[bytes, bytes, int, int]]) -> None:
-        """Add sizes. Each has a key, its hash (empty for a short key), the number of its records, and that of their bytes."""
+        """Add sizes, one per key: the key, its hash (empty if the key is short), the number of its records, and their bytes."""
         found = self._found
         for key, key_hash, records, size in sizes:
             name = (key, b"") if len(key) <= MAX_KEY_BYTES else (key[:MAX_KEY_BYTES], key_hash)

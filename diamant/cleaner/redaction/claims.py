@@ -76,7 +76,7 @@ NOT_STABLE = "not-stable-yet"
 KEPT = "Records of which it cannot be told whether they match were left, as the request wanted it"
 KEPT_UNCHANGED = "Records that match but cannot be changed, or that may match, were left, as the request wanted it"
 MAX_KEPT = 100
-"""Maximum number of offsets of kept records that a certificate lists per partition or stray file, and of such files."""
+"""Maximum number of stray files that a certificate lists, and of offsets of kept records per partition or stray file."""
 
 MEANT = (VALUE, TOMBSTONE)
 """The kinds of findings for matching records: those with a value, and tombstones."""
@@ -312,7 +312,7 @@ def check_redaction_claims(
     where: Where | None,
     secret: bytes | None,
 ) -> Steps:
-    """Check the claims of a certificate: yield the subject to scan for, take the report, add results to `found`. Blocking."""
+    """Check the claims of a certificate: yield the subject to scan for, take the report, and add to `found`. Blocking."""
     request = certificate["request"]
     if where is None:
         found.notes.append(

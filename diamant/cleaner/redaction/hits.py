@@ -1,4 +1,4 @@
-"""The records of one partition that a search matched or left undecided; a later search judges no others.
+"""The records of one partition that a search matched or left undecided, so that a later search judges only these.
 
     hits = Hits(log_end_offset)
     hits.add(17)                           during the first search
@@ -35,7 +35,7 @@ class Hits:
         return len(self._offsets)
 
     def add(self, offset: int) -> None:
-        """Add an offset. Offsets may repeat, in any order."""
+        """Add an offset. Offsets may be added in any order, and more than once."""
         self._offsets.append(offset)
         self._is_sorted = False
 

@@ -51,7 +51,7 @@ class Removed:
     """Number of undecided records in the last run; `undecided_offsets` lists the first of them."""
     undecided_offsets: tuple[int, ...] = ()
     unchangeable: int | None = None
-    """Number of undecided records that match but cannot be changed in the last run. Without named fields, this and the next
+    """Number of undecided records in the last run that match but cannot be changed. Without named fields, this and the next
     two attributes are None."""
     unchangeable_offsets: tuple[int, ...] | None = None
     unchangeable_reason: str | None = None

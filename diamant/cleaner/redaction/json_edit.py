@@ -19,7 +19,7 @@ _QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_co
 def edit_json(data: bytes, path: tuple[str, ...], new: NewValue) -> tuple[bytes, list[Edit]]:
     """Replace the values at a path; return the new JSON and the edits. Raises ValueError, RecursionError, Unchangeable."""
     text = data.decode("utf-8-sig")
-    # A string can contain the quotes around names of nested JSON only with escapes.
+    # Nested JSON has quotes around its names, which a string can contain only as escapes.
     if "\\" in text and leads_into_text(DECODER.decode(text), path):
         raise Unchangeable("the path leads through a string that contains JSON")
     _QUICK.decode(text)

@@ -52,9 +52,9 @@ EXISTS: Final = _Exists()
 SHORT_FRAME_BYTES = 5
 """Size of a frame with schema id 0. No registry assigns this id, but JSON may follow such a frame."""
 _OPENING = frozenset('{["')
-"""The first characters of strings that may contain JSON with further values."""
+"""The first characters of strings that may contain a JSON object, list or string."""
 MAX_ROUNDS = 32
-"""Maximum number of rounds of resolving escapes. If a program wrote the escapes, each round halves the backslashes."""
+"""Maximum number of rounds of resolving escapes. Each round halves the backslashes in a text that programs have escaped."""
 _MAY_BE_CODED = re.compile(
     SYMBOL.pattern + r"||[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}|\d{4}-\d\d-\d\d(T.*)?|\d\d:\d\d:\d\d.*"
 )
@@ -117,7 +117,7 @@ class JsonPath:
         return all(any(form in data for form in forms) for forms in self._forms) or self._is_escaped(data)
 
     def _may_be_coded(self, data: bytes) -> bool:
-        """Tell whether these bytes may hold the literal under some schema; that would supply the names of the path."""
+        """Tell whether these bytes may hold the literal under some schema; the names of the path would be in the schema."""
         if not self._signs:
             return True
         return self._signs[0] in data or self._is_escaped(data) or may_be_compressed(data)
@@ -215,7 +215,7 @@ def leads_into_text(root: Any, path: Sequence[str]) -> bool:
 
 
 def plain_number(number: Decimal) -> tuple[bool, str, int]:
-    """Return the sign, digits and exponent of a number, normalized so that 42 and 42.0 have the same."""
+    """Return the sign, digits and exponent of a number, normalized so that they are the same for 42 and 42.0."""
     sign, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
@@ -249,7 +249,7 @@ DECODER = json.JSONDecoder(
 def _escape_in(texts: Sequence[str]) -> re.Pattern[bytes]:
     """Return a pattern that matches every escape that can hide a character of these strings, or the backslash of another escape.
 
-    An escape has the number of a character, the character itself, or another backslash; in UTF-16 a zero byte follows each.
+    An escape has the number of a character, the character or another backslash; in UTF-16, a zero follows each of its bytes.
     """
     said = "".join(texts)
     if not said.isascii() or any(one < " " for one in said):

@@ -46,7 +46,7 @@ MAX_LISTED = 100
 MAX_KEYS_SEARCHED = 16
 """Maximum number of keys to search for in the bytes of a batch; if there are more, the records of every batch are read."""
 _LENGTH_BYTES = 12
-"""Maximum number of bytes that the length fields of a growing record gain."""
+"""Maximum number of bytes by which the length fields of a growing record grow."""
 
 Advance = Callable[[int], object]
 """Takes the number of bytes read since the last call. Called in the locating thread."""
@@ -74,7 +74,7 @@ class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return YES, NO, UNDECIDED or DONE, and the record's change; None with the verdict YES removes the record.
+        """Return YES, NO, UNDECIDED or DONE, and the record's change; with YES, None means that the record is removed.
 
         With UNDECIDED, a change has the reason why a matching record cannot be changed.
         """
@@ -156,12 +156,12 @@ def locate_records(
     check: Callable[[], object] = bool,
     hits: Hits | None = None,
 ) -> LocatedRecords:
-    """Return the records to remove or change in ascending segments, below an offset with no open transaction. Blocking.
+    """Return the records to remove or change in `segments`, which ascend. Blocking.
 
-    Raises TooManyMatches if the offsets need more than `offset_bytes` of memory or if records of more than `max_keys` keys match,
-    BatchTooLarge if a batch might grow beyond `max_batch_bytes`, and OSError. `on_lost` receives each record with each
-    distinctive value that it loses. `check` is called regularly, and raises to stop the search. `hits`: the result of an earlier
-    search, which limits this one.
+    `below_offset`: the exclusive end of the search, at most the last stable offset. `hits`: the result of an earlier search,
+    which limits this one. `on_lost` receives each record with each distinctive value that it loses. `check` is called regularly;
+    it may raise to stop the search. Raises TooManyMatches if the offsets need more than `offset_bytes` of memory or if records of
+    more than `max_keys` keys match; BatchTooLarge if a batch might grow beyond `max_batch_bytes`; OSError.
     """
     search = _Search(
         env, segments, where, below_offset, offset_bytes, max_keys, max_batch_bytes, on_lost, advance, check, hits
@@ -263,7 +263,7 @@ class _Search:
         return count
 
     def find_superseded(self) -> None:
-        """Add values older than the newest matched record of their key. Tombstones stay, for consumers that have such values."""
+        """Add values older than the newest matched record of their key. Keep tombstones for consumers that have such values."""
         if self.found.problems:
             return
         newest = self.newest

@@ -35,7 +35,7 @@ class SegmentRedaction:
 
 @dataclass(frozen=True, slots=True)
 class RedactionPlan:
-    """The segments to rewrite in one partition. Ascending, so that older records go before newer ones that supersede them."""
+    """The segments to rewrite in one partition. Ascending, so that older records are removed before those that supersede them."""
 
     directory: str
     segments: tuple[SegmentRedaction, ...]

@@ -115,7 +115,7 @@ class Comparison:
         return self._json.judge(data, values.frame_of(record, field, data), lambda frame: values.decode(frame, field))
 
     def may_be_in(self, payload: bytes) -> bool:
-        """Tell whether a record in these bytes may be judged other than NO."""
+        """Tell whether the verdict on a record in these bytes may be anything but NO."""
         if self.field == HEADER and self.path[0].encode(errors="surrogateescape") not in payload:
             return False
         return self._json.may_be_in(payload) if isinstance(self._json, JsonPath) else (self.needle or b"") in payload
@@ -170,7 +170,7 @@ class Joined:
         return found
 
     def may_be_in(self, payload: bytes) -> bool:
-        """Tell whether a record in these bytes may be judged other than NO."""
+        """Tell whether the verdict on a record in these bytes may be anything but NO."""
         found = (part.may_be_in(payload) for part in self.parts)
         return all(found) if self.word == "and" else any(found)
 
@@ -282,7 +282,7 @@ class Where:
         return self.examine(record)[0]
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return the verdict of `judge`, and the record's change; None with the verdict YES removes the record.
+        """Return the verdict of `judge`, and the record's change; with YES, None means that the record is removed.
 
         UNDECIDED comes with a change if the record matches but cannot be changed. With `blanking` no record is removed.
         """

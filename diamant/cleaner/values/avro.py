@@ -72,7 +72,7 @@ class AvroType:
     def branch(self, index: int) -> AvroType:
         """Return a branch of a union. Raises Undecodable."""
         if not 0 <= index < len(self.parts):
-            raise Undecodable("a union has no such branch: the value has another schema")
+            raise Undecodable("a union has no such branch, so the value has another schema")
         return self.parts[index]
 
 
@@ -91,7 +91,7 @@ class AvroReader:
         cursor = Cursor(payload)
         found = self.type.read(cursor, 0)
         if not cursor.is_at_end:
-            raise Undecodable("bytes are left after the value: it has another schema")
+            raise Undecodable("bytes are left after the value, so it has another schema")
         return found
 
 
@@ -216,7 +216,7 @@ def _enum(symbols: list[str]) -> Read:
     def read(cursor: Cursor, _depth: int) -> str:
         index = cursor.zigzag()
         if not 0 <= index < len(symbols):
-            raise Undecodable("an enum has no such symbol: the value has another schema")
+            raise Undecodable("an enum has no such symbol, so the value has another schema")
         return symbols[index]
 
     return read
@@ -225,7 +225,7 @@ def _enum(symbols: list[str]) -> Read:
 def _boolean(cursor: Cursor, _depth: int) -> bool:
     byte = cursor.take(1)[0]
     if byte > 1:
-        raise Undecodable("a boolean is neither 0 nor 1: the value has another schema")
+        raise Undecodable("a boolean is neither 0 nor 1, so the value has another schema")
     return byte == 1
 
 

@@ -63,7 +63,7 @@ class Cursor:
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:
-            raise Undecodable("a string is not UTF-8: the value has another schema") from None
+            raise Undecodable("a string is not UTF-8, so the value has another schema") from None
 
     def single(self) -> float:
         """Return the next four bytes as the number with the fewest digits that has this encoding, such as 0.1."""

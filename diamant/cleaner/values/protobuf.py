@@ -166,12 +166,12 @@ class ProtobufReader:
                 start = cursor.position
                 cursor.take(size)
                 return [range(start, cursor.position)]
-            raise Undecodable("a field has another type: the value has another schema")
+            raise Undecodable("a field has another type, so the value has another schema")
         expected, read, _ = kind
         if wire == expected:
             return [read(cursor)]
         if wire != SIZED or not field.is_repeated:
-            raise Undecodable("a field has another type: the value has another schema")
+            raise Undecodable("a field has another type, so the value has another schema")
         packed = Cursor(cursor.take(cursor.varint()))
         values = []
         while not packed.is_at_end:
