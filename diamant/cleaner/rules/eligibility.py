@@ -4,8 +4,7 @@
 
 A round does not touch records at or above the last stable offset, in the active segment, or younger than
 `min.compaction.lag.ms`. A log is due if the dirty share of its bytes exceeds `min.cleanable.dirty.ratio`, or if a dirty record
-is older than `max.compaction.lag.ms`. All rules apply to whole segments; of their contents, at most the first batch header is
-read.
+is older than `max.compaction.lag.ms`. All rules apply to whole segments, and read at most the first batch header of each.
 
 Source: Kafka's LogCleanerManager and LogToClean.
 """

@@ -33,7 +33,7 @@ class EngineLimits:
     stretch_bytes: int = 128 * 1024
     """Minimum size of a run of batches with no record to keep that the second pass skips. Skipping less does not pay."""
     stretches: int = 256 * 1024
-    """Maximum number of stretches noted to be skipped (at most 14 MiB); the second pass reads all later ones."""
+    """Maximum number of noted stretches (at most 14 MiB); the second pass reads all later stretches."""
     piece_bytes: int = 4 * 1024 * 1024
     """Minimum size of a piece of the log that one process of a divided round takes over from another."""
     table_slots: int = 64

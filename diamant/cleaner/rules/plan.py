@@ -233,7 +233,7 @@ def most_io_bytes(plan: CleanPlan) -> int:
 
 
 def aborted_from(plan: CleanPlan, segment_index: int, upper_bound: int) -> Iterator[AbortedTxn]:
-    """Yield aborted transactions with data below `upper_bound` from the indexes of this segment and of all later segments.
+    """Yield aborted transactions with data below `upper_bound` from the indexes of segment `segment_index` and all later ones.
 
     Skips transactions that ended below the log start. Stops at the first entry after which no transaction below `upper_bound`
     was open (`UnifiedLog.collectAbortedTransactions`).

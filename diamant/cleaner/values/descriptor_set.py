@@ -111,7 +111,7 @@ def _body(message: Fields) -> Iterator[str]:
 
 
 def _label(field: Fields) -> str:
-    """Return a field's label; "" for a proto3 field without one, and for `optional` in proto2, which then may be omitted."""
+    """Return a field's label; "" for a proto3 field without one, and for `optional` in proto2, where it may be omitted."""
     return _LABELS.get(field["label"], "optional" if field.get("proto3_optional") else "")
 
 

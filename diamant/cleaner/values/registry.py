@@ -4,7 +4,7 @@ After a failed connection, a timeout, a redirect or an error response, the regis
 operation, which would otherwise wait for it again and again. Redirects are refused, because they could transfer credentials and
 trust to another server. Soft-deleted versions are found, as they are by the registry's clients.
 
-Bounds: `TIMEOUT_S` for a schema with its references, `MAX_ANSWER_BYTES` for each response. Blocking; call it only in threads.
+Bounds: `TIMEOUT_S` for a schema with its references, `MAX_ANSWER_BYTES` for each response. Blocking; for worker threads only.
 """
 
 from __future__ import annotations

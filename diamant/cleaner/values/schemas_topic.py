@@ -1,8 +1,8 @@
 """The schemas in the topic `_schemas`, which Confluent Schema Registry and Karapace write.
 
-Its records have JSON in key and value. As in the registry, the latest record of each key is valid. Soft-deleted schemas are still
-found, as they are by the registry's clients; a tombstone removes a schema. Records of another form are skipped. The files of
-the topic are read by path on first use, whether their broker is stopped or running.
+Its records have JSON in key and value. As in the registry, only the latest record of each key counts. Soft-deleted schemas are
+still found, as they are by the registry's clients; a tombstone removes a schema. Records in any other form are skipped. The files
+of the topic are read by path on first use, whether their broker is stopped or running.
 
 Memory: `MAX_BYTES` of schemas; further schemas in the topic are ignored.
 """
