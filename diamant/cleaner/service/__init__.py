@@ -1,1 +1,1 @@
-"""The loop of the cleaner: pick a log, plan, run, swap, report."""
+"""The cleaner's loop: pick a log, plan a round, run it, swap in its outputs, and report."""

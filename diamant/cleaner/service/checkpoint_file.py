@@ -1,10 +1,10 @@
-"""The file `cleaner-offset-checkpoint`, which is read at the start, and written whenever the checkpoints have changed.
+"""Reads the file `cleaner-offset-checkpoint` at startup, and writes it whenever the checkpoints have changed.
 
-Only one write runs at a time; changes during it share the next one. After a crash, or when the disk is full, the file may be out
-of date. A round then begins too early, and leaves the part that is already clean unchanged.
+Only one write runs at a time; all changes made during a write go into the next one. After a crash, or when the disk is full, the
+file may be out of date. The next round then begins earlier than necessary, but leaves the part that is already clean unchanged.
 
-`diamant-last-cleaned-checkpoint` beside it holds the end time of each partition's last round; Kafka ignores the file. It is
-not synced: after a loss of power it may be old or empty, and these times are unknown until the next rounds.
+`diamant-last-cleaned-checkpoint` beside it holds the end time of each partition's last round; Kafka ignores the file. It is not
+synced, so after a power failure it may be out of date or empty. A lost end time is unknown until the partition's next round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointFile:
-    """The checkpoints of `states` in a log directory. Belongs to the loop thread; disk I/O runs in `blocking`."""
+    """Stores the checkpoints of `states` in a log directory. Belongs to the loop thread; disk I/O runs in `blocking`."""
 
     def __init__(self, env: Env, directory: str, states: PartitionStates, blocking: Executor) -> None:
         self._env = env
@@ -33,11 +33,11 @@ class CheckpointFile:
         self._blocking = blocking
         self._turn = asyncio.Lock()
         self._written = 0
-        """`PartitionStates.generation` of the checkpoints in the file."""
+        """The `PartitionStates.generation` that the files contain."""
         self._task: asyncio.Task[None] | None = None
 
     async def read(self) -> None:
-        """Load both files; an unreadable one counts as empty."""
+        """Load both files. An unreadable file counts as empty."""
         for partition, offset in (await self._read(self._path)).items():
             self._states.set_checkpoint(partition, offset)
         for partition, time_ms in (await self._read(self._times_path)).items():
@@ -70,12 +70,12 @@ class CheckpointFile:
         write_offset_checkpoint(self._env, self._times_path, times, sync=False)
 
     def write_soon(self) -> None:
-        """Write in the background."""
+        """Write the checkpoints in the background if they have changed."""
         if self._states.generation != self._written and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.write())
 
     async def close(self) -> None:
-        """Write pending changes."""
+        """Wait for the write in progress, and write the remaining changes."""
         if self._task is not None:
             await asyncio.wait({self._task})
         await self.write()

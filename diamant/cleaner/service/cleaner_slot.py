@@ -22,7 +22,7 @@ from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
 WORTH_READY = 16
-"""A ready worker runs requested plans above `max_inline_bytes / WORTH_READY`, because it is faster from this size on."""
+"""Requested plans above `max_inline_bytes / WORTH_READY` run in the worker if it is ready, because that is faster."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class RunningRound:
     started_ms: int
     progress: Progress = field(default_factory=Progress)
     freed_bytes: int = 0
-    """Size of the sources minus that of the finished outputs, which is the number of bytes that need not be written."""
+    """Number of bytes by which the finished outputs are smaller than their sources, so that the round writes fewer bytes."""
 
     def free(self, count: int) -> None:
         """Record an output that is `count` bytes smaller than its sources."""
@@ -60,10 +60,11 @@ class RunningRound:
 
 
 class CleanerSlot:
-    """A slot with up to three runners, which it creates on first use.
+    """A slot with up to three runners, created on first use.
 
-    `new_process_runner` makes the runner for plans above `max_inline_bytes`; without it all plans run inline. Given a fallback,
-    `new_offload_runner` makes the runner for plans of `offload_from_bytes` or more, and for those that request its engine.
+    `new_process_runner` creates the runner for plans larger than `max_inline_bytes`; without it, all plans run inline.
+    `new_offload_runner` creates the runner for plans of at least `offload_from_bytes`, and for requests that name its engine;
+    its argument is the runner to fall back to.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class CleanerSlot:
         self.index = index
         self._env = env
         self.throttle = Throttle()
-        """Limits the rounds in this process."""
+        """Limits the byte rate of rounds in this process."""
         self._new_process_runner = new_process_runner
         self._inline = InlineRunner(env, throttle=self.throttle)
         self.process: Runner | None = None
@@ -87,13 +88,13 @@ class CleanerSlot:
         self._offload_from_bytes = offload_from_bytes
         self._max_inline_bytes = max_inline_bytes
         self.offload: Runner | None = None
-        """The runner on other machines; None until first needed."""
+        """The runner that executes plans on other machines; None until first needed."""
         self.running: RunningRound | None = None
         """The round that a runner is executing."""
         self.task: asyncio.Task[None] | None = None
         """The round in progress; None if the slot is free."""
         self._ready_pid: int | None = None
-        """The worker process that has loaded its engine."""
+        """Process id of the last worker that is known to have loaded its engine."""
 
     @property
     def progress_bytes(self) -> int:
@@ -101,7 +102,7 @@ class CleanerSlot:
         return 0 if self.running is None else self.running.runner.progress_bytes
 
     def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
-        """Return the runner for a plan of this size. `is_requested`: a caller waits; `engine`: the engine named by the caller."""
+        """Return the runner for a plan of this size. `is_requested`: a caller is waiting; `engine`: the engine it requested."""
         size = sum(segment.size for segment in plan.segments)
         if engine == INLINE:
             return self._inline
@@ -124,7 +125,7 @@ class CleanerSlot:
         return self._inline if size <= limit else self._process_runner() or self._inline
 
     def is_fallback(self, runner: Runner, plan: CleanPlan) -> bool:
-        """Return whether `runner` replaces the runner on other machines, which is unavailable now."""
+        """Return whether `plan` belongs on other machines, but `runner` has to execute it because they are not available now."""
         offload = self.offload
         return (
             runner is not offload
@@ -158,7 +159,7 @@ class CleanerSlot:
         )
 
     def note_ready(self, runner: Runner) -> None:
-        """Record that a round of this runner succeeded, so that its worker has loaded its engine."""
+        """Record that a round of this runner succeeded, which shows that its worker has loaded the engine."""
         if isinstance(runner, WorkerRunner):
             self._ready_pid = runner.worker_pid
 
@@ -173,7 +174,7 @@ class CleanerSlot:
         return self.offload
 
     async def close(self) -> None:
-        """Stop the round in progress, and release everything."""
+        """Stop the round in progress, and close the runners."""
         task = self.task
         if self.offload is not None:
             await self.offload.close()
@@ -209,7 +210,7 @@ class Slots:
         self._made: list[CleanerSlot] = []
 
     def free(self, count: int) -> CleanerSlot | None:
-        """Return a slot for one more round; None if `count` are in progress."""
+        """Return a free slot; None if `count` rounds are already in progress."""
         free = [slot for slot in self._made if slot.task is None]
         if len(self._made) - len(free) >= count:
             return None
@@ -238,7 +239,7 @@ class Slots:
 
     @property
     def process_runners(self) -> list[WorkerRunner]:
-        """The runners with worker processes created so far."""
+        """The process runners that have been created so far."""
         return [slot.process for slot in self._made if isinstance(slot.process, WorkerRunner)]
 
     def status(self) -> list[RoundStatus]:
@@ -246,7 +247,7 @@ class Slots:
         return [slot.running.status() for slot in self._made if slot.running is not None]
 
     def limit(self, bytes_per_second: float) -> None:
-        """Limit each round in this process from now on."""
+        """Set the byte rate limit of each slot for rounds in this process, including those in progress."""
         for slot in self._made:
             slot.throttle.bytes_per_second = bytes_per_second
 
@@ -259,6 +260,6 @@ class Slots:
         await self._slot(0).file_facts(task, check_done)
 
     async def close(self) -> None:
-        """Stop the rounds in progress, and release everything."""
+        """Stop the rounds in progress, and close the runners."""
         for slot in self._made:
             await slot.close()

@@ -1,4 +1,4 @@
-"""Retention of compacted logs: the cleaner deletes their oldest segments as a whole."""
+"""Retention for compacted logs: the cleaner deletes whole segments, the oldest first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 
 logger = logging.getLogger("diamant.cleaner.service.service")
-"""The name that users' log files and filters refer to."""
+"""The logger keeps the name of `service`, which users' logging configurations may refer to."""
 
 RETENTION_FAILED = "retention failed"
 
 
 class CompactedRetention:
-    """Applies retention on the loop thread. `on_retained` is called after segments were removed."""
+    """Applies retention on the loop thread. `on_retained` is called after segments have been removed."""
 
     def __init__(
         self,

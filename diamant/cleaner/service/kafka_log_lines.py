@@ -1,9 +1,10 @@
-"""Kafka's own log lines about the cleaner, word for word, for mode kafka, because guides and alerts search for them.
+"""Logs Kafka's own messages about the cleaner, word for word, in mode kafka, because guides and alerts search for them.
 
-They are logged beside ours, under the name of Kafka's logger. Undefined figures print as NaN or Infinity, as in Java.
+They are logged in addition to our messages, under the name of Kafka's logger. Undefined figures appear as NaN or Infinity, as
+in Java.
 
-Source: LogCleaner.CleanerSlot.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka logs a full map
-at DEBUG only; here it is logged at INFO, so that readers of a guide find it.
+Source: LogCleaner.CleanerSlot.recordStats, LogCleaner.tryCleanFilthiestLog and Cleaner.buildOffsetMap in Kafka 4.3.1. Kafka logs
+a full map only at DEBUG; here the message is logged at INFO, so that anyone who follows a guide finds it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MB = 1024 * 1024
 
 
 def log_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
-    """Log the summary of a round, and whether its map was full or it met records without a key."""
+    """Log the summary of a round. Also log if its map was full, and if it read records without a key."""
     if result.end_offset < plan.first_uncleanable_offset:
         dirty = [segment.base_offset for segment in plan.segments if segment.next_base_offset > plan.first_dirty_offset]
         full = max(index for index, base in enumerate(dirty) if base <= result.end_offset)

@@ -1,7 +1,7 @@
-"""The cleaner's log messages, which state the facts of Kafka's lines, formatted from a plan and its result.
+"""Formats the cleaner's log messages from a plan and its result. They contain the same information as Kafka's messages.
 
-For an empty round Kafka divides by zero and prints NaN or ∞; these messages leave undefined figures out.
-Sizes are in powers of 1024, counts with thousands separated by commas.
+For an empty round Kafka divides by zero and prints NaN or ∞; these messages omit undefined figures.
+Sizes are in powers of 1024. Counts have a comma after the thousands.
 
 Source: Kafka's CleanerSlot.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryCleanFilthiestLog.
 """
@@ -16,7 +16,7 @@ from diamant.words import size_text
 
 
 def round_summary(plan: CleanPlan, result: CleanResult) -> str:
-    """Return the summary of a round, in several lines: sizes, rates, shares of the time, use of the map, removed records."""
+    """Return a summary of a round on several lines: sizes, rates, shares of the time, use of the map, removed records."""
     stats = result.stats
     total_s = max(stats.end_s - stats.start_s, 0.0)
     index_s = min(max(stats.map_complete_s - stats.start_s, 0.0), total_s)
@@ -37,7 +37,7 @@ def round_summary(plan: CleanPlan, result: CleanResult) -> str:
 
 
 def invalid_messages(plan: CleanPlan, result: CleanResult) -> str | None:
-    """Return a warning about records without a key, or None if the round met none."""
+    """Return a warning about records without a key, or None if the round read none."""
     count = result.stats.invalid_messages_read
     if not count:
         return None
@@ -51,22 +51,22 @@ def offset_map_full(plan: CleanPlan, end_offset: int) -> str | None:
     dirty = [segment for segment in plan.segments if segment.next_base_offset > plan.first_dirty_offset]
     mapped = [segment for segment in dirty if segment.next_base_offset <= end_offset]
     partly = next((segment for segment in dirty if segment.base_offset < end_offset < segment.next_base_offset), None)
-    partly_text = "" if partly is None else f", the one at {partly.base_offset} in part"
+    partly_text = "" if partly is None else f" and a part of the one at {partly.base_offset}"
     return (
         f"{_name(plan)}: the offset map is full ({plan.map_max_entries:,} keys) after {len(mapped)} of {len(dirty)} "
-        f"segments{partly_text}; this round ends at {end_offset}, the rest up to {plan.first_uncleanable_offset} is for "
-        "the next (log.cleaner.dedupe.buffer.size)"
+        f"segments{partly_text}; this round ends at {end_offset} instead of {plan.first_uncleanable_offset}, and the next "
+        "continues there (log.cleaner.dedupe.buffer.size)"
     )
 
 
 def partition_uncleanable(topic: str, partition: int, reason: object, *, retry_in_ms: int | None = None) -> str:
-    """Return the warning that a partition was marked uncleanable. `reason` is an error or a text."""
+    """Return the warning that a partition was marked uncleanable. `reason` is an exception or a string."""
     then = "until the broker starts again" if retry_in_ms is None else f"for {_seconds(retry_in_ms / 1000)}"
     return f"{topic}-{partition}: marked uncleanable, not cleaned {then}: {_reason(reason)}"
 
 
 def delayed_partitions(cleanable_count: int, delayed_count: int, max_delay_ms: int) -> str | None:
-    """Return a message that counts the partitions beyond max.compaction.lag.ms; None if there are none."""
+    """Return a message with the number of partitions beyond max.compaction.lag.ms; None if there are none."""
     if delayed_count <= 0:
         return None
     return (

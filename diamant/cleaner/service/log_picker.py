@@ -33,10 +33,10 @@ SEGMENTS_PER_TURN = 256
 """Number of segments that a pass over all logs examines before it yields to other tasks."""
 
 FRESH_S = 1.0
-"""Mode prompt: lifetime of a scan's findings, in real time."""
+"""Mode prompt: real time after which the queue of a scan is discarded."""
 
 CANNOT_LOOK = "the log cannot be examined"
-CANNOT_ROLL = "the active segment is due to be closed, but cannot be"
+CANNOT_ROLL = "the active segment cannot be rolled"
 UNKNOWN_DEADLINE = "the time of the next round is unknown"
 
 
@@ -60,19 +60,19 @@ class LogPicker:
         self._prompt = prompt
         self._blocking = blocking
         self.holds = holds
-        """Returns the tombstones of a log that are held until groups have read them."""
+        """Returns the current hold on a log's tombstones (`rules.tombstone_hold`), or None."""
         self.next_deadline_ms: int | None = None
-        """Mode prompt: next time at which a log is due, or a segment must be closed, as of the last scan; None for never."""
+        """Mode prompt: next time at which a log will be due or a segment must be rolled, as of the last scan; None for never."""
         self._to_learn: list[tuple[PromptLog, int]] = []
         """Mode prompt: the logs for `take_to_learn`."""
         self.without_filters: list[PromptLog] = []
-        """Mode prompt: logs with segments that may have no filter, as of the last scan."""
+        """Mode prompt: logs with segments that may lack a key filter, as of the last scan."""
         self._errors = RepeatedErrors()
         self._found: deque[Log] = deque()
         self._fresh_until_s = 0.0
 
     async def next(self) -> Log | None:
-        """Return the next log to clean, which is free and due in this turn of the loop; None if there is none."""
+        """Return the next log to clean, or None. The log is free and due; after another await it may no longer be."""
         if self._prompt is None or asyncio.get_running_loop().time() >= self._fresh_until_s:
             self._found.clear()
         if (log := self._take()) is not None:
@@ -81,22 +81,22 @@ class LogPicker:
         return self._take()
 
     def take_to_learn(self) -> list[tuple[PromptLog, int]]:
-        """Return the logs with unknown expiry times, and their first dirty offsets; once for each scan."""
+        """Remove and return the logs that, in the last scan, had unknown expiry times, each with its first dirty offset."""
         found, self._to_learn = self._to_learn, []
         return found
 
     def forget(self) -> None:
-        """Drop the queued logs, so that the next call of `next` starts a new scan."""
+        """Discard the queued logs, so that the next call of `next` starts a new scan."""
         self._found.clear()
 
     def is_open(self, log: Log) -> bool:
-        """Return whether a round may begin at a log, provided that it has something to clean."""
+        """Return whether a round on a log may begin now, whether or not there is anything to clean."""
         return why_not(log) is None and self._states.is_free(_name(log))
 
     def cleanable_range(self, log: Log, now_ms: int, *, force: bool = False) -> CleanableRange | None:
         """Return the cleanable range of a log. If it cannot be determined, mark the log uncleanable and return None.
 
-        Replaces a checkpoint outside of the log. With `force`, ignores `min.compaction.lag.ms`.
+        A checkpoint that lies outside the log is replaced. With `force`, `min.compaction.lag.ms` is ignored.
         """
         partition = log.topic, log.partition
         checkpoint = self._states.checkpoint(partition)
@@ -106,7 +106,7 @@ class LogPicker:
             else:
                 cleanable = self._prompt.of(log).cleanable_range(checkpoint, now_ms, force=force)
         except (StorageError, OSError) as error:
-            # Kafka gives up the whole scan and continues without this log after a pause.
+            # Kafka abandons the whole scan, and leaves out this log when it scans again after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
             retry_in_ms = marked.retry_in_ms(now_ms)
             if self._prompt is None:
@@ -117,7 +117,7 @@ class LogPicker:
             # With both policies, retention regularly moves the log start beyond the checkpoint.
             logger.log(
                 logging.DEBUG if log.config.is_deleted else logging.WARNING,
-                "%s-%d: cleaned up to offset %s, but the log has the offsets %d to %d: cleaning begins at %d",
+                "%s-%d: the checkpoint %s is outside the log, which has offsets %d to %d; cleaning begins at %d",
                 *partition,
                 checkpoint,
                 log.log_start_offset,
@@ -128,7 +128,7 @@ class LogPicker:
         return cleanable
 
     def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
-        """Return whether the clean section of a log holds expired records that a round could remove."""
+        """Return whether the clean section of a log contains expired records that a round could remove."""
         if self._prompt is None:
             return False
         horizon_ms = self._prompt.of(log).horizon_ms(found.first_dirty_offset, now_ms, self.holds(log))
@@ -179,12 +179,12 @@ class LogPicker:
                 range_ = self._survey(log, now_ms)
                 is_expiring = range_ is not None and not range_.is_eligible and self.is_horizon_due(log, range_, now_ms)
             except Exception as error:
-                # An error in one log must not hide the others. Kafka gives up the whole scan.
+                # An error in one log must not hide the others. Kafka abandons the whole scan.
                 self._errors.log(_name(log), CANNOT_LOOK, error)
                 continue
             self._errors.is_over(_name(log), CANNOT_LOOK)
             if range_ is not None:
-                # The delay counts even if an open transaction holds back the whole log, so that nothing can be cleaned.
+                # The delay counts even if an open transaction keeps the whole log from being cleaned.
                 delays_ms.append(range_.delay_ms)
             if range_ is not None and is_candidate(log, range_):
                 found.append((log, range_))
@@ -203,7 +203,7 @@ class LogPicker:
         self._fresh_until_s = asyncio.get_running_loop().time() + FRESH_S
 
     def _survey(self, log: Log, now_ms: int) -> CleanableRange | None:
-        """Return the cleanable range of a log if a round may begin there. Also roll its segment if due, and update metrics."""
+        """Roll the active segment if due, and update the log's metrics. Return the range to clean; None if no round may begin."""
         if self._prompt is not None:
             self._roll_if_due(log, now_ms)
             if self._prompt.of(log).refresh():
@@ -239,9 +239,10 @@ class LogPicker:
             self._errors.is_over(_name(log), CANNOT_ROLL)
 
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
-        """Return the time at which a log is or was due. Also update the next deadline, and the list for `take_to_learn`.
+        """Return the time at which a log is or was due. Also update the next deadline and the lists of this scan.
 
-        The next deadline is never in the past, because overdue rounds, as for quarantined segments, wait for more than time.
+        The next deadline is never in the past: an overdue round, such as one that a quarantined segment prevents, is waiting for
+        something other than time.
         """
         log = known.log
         kept_ms: int | None = None
@@ -270,7 +271,7 @@ class LogPicker:
         return min([*known_times, *([] if kept_ms is None else [kept_ms])], default=None)
 
     async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
-        """Read the age of segments, which is unknown after a restart, in a thread of `blocking`."""
+        """Load the first timestamps of dirty segments, which are unknown after a restart. Runs in a thread of `blocking`."""
         segments = log.segments[log.floor_segment(self._states.first_dirty(log)) : -1]
         if self._prompt is not None:
             segments.append(log.active)
@@ -280,7 +281,7 @@ class LogPicker:
 
 
 def why_not(log: Log) -> str | None:
-    """Return the reason that forbids any round at a log; None if rounds are allowed."""
+    """Return the reason why no round may clean a log; None if rounds are allowed."""
     if log.is_deleted:
         return "the partition is deleted"
     if not log.config.is_compacted:
@@ -291,9 +292,9 @@ def why_not(log: Log) -> str | None:
 
 
 def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
-    """Load the timestamp of the first batch of segments that take no appends. Callable from any thread.
+    """Load the timestamp of each segment's first batch, unless known. Callable from any thread.
 
-    Unreadable segments are skipped, because the next reader meets the error.
+    Skips unreadable segments; the next attempt to read them raises the error.
     """
     for segment in segments:
         try:

@@ -1,6 +1,6 @@
-"""The loop of the cleaner, which looks for work, and the alarm that wakes it.
+"""The cleaner's loop, which looks for logs to clean, and the alarm that wakes it.
 
-Moving the clock of the `Env`, in a test or by a user, wakes the loop at once.
+If a test or a user sets the clock of the `Env`, the loop wakes immediately.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from diamant.storage.env.clocks import Clock, SettableClock, is_frozen
 logger = logging.getLogger(__name__)
 
 MAX_SLEEP_S = 3600.0
-"""Longest sleep before the next look at the clock, which may have been set."""
+"""Longest sleep before the loop reads the clock again, in case the clock was set."""
 
 
 class Wakeup:
-    """The alarm of one waiter. All methods run on the loop thread."""
+    """An alarm for a single waiter. All methods run on the loop thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class Wakeup:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Subscribe to moves of a settable clock."""
+        """Subscribe to changes of the clock, if it can be set."""
         self._loop = asyncio.get_running_loop()
         if isinstance(self._clock, SettableClock):
             self._clock.on_change.append(self._clock_moved)
@@ -38,24 +38,24 @@ class Wakeup:
             self._clock.on_change.remove(self._clock_moved)
 
     def notify(self) -> None:
-        """End the current wait, or else the next one."""
+        """End the current wait; without one, make the next wait return immediately."""
         self._is_notified = True
         self._event.set()
 
     def reset(self) -> None:
-        """Clear earlier notifications, which the coming cycle handles."""
+        """Discard earlier notifications; the cycle that is about to begin handles them."""
         self._is_notified = False
 
     def recheck(self) -> None:
-        """Make the waiter read its deadline again."""
+        """Make the waiter compute its deadline again."""
         self._event.set()
 
     async def wait(self, due_ms: int) -> bool:
-        """Wait until `due_ms`; return True then or when notified. If False, compute the deadline again and wait again."""
+        """Return True at `due_ms` or when notified. If it returns False, compute the deadline again and call `wait` again."""
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        # A move of a frozen clock wakes the loop. Polling a frozen clock for work that is due in 1 ms would never end.
+        # Setting a frozen clock wakes the loop. Until then, the loop must not poll the clock for work that is due in 1 ms.
         delay_s = (
             MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
         )
@@ -78,9 +78,9 @@ class Wakeup:
 
 
 class CleaningLoop:
-    """Calls `cycle` on `run_now`, by the time given to `run_by`, and after each pause at the latest.
+    """Calls `cycle` after `run_now`, at the time given to `run_by`, or after a pause, whichever comes first.
 
-    The argument of `cycle` is True if a caller awaits `settled`; the result is True if nothing is left to do at this time.
+    The argument of `cycle` is True if a caller awaits `settled`; its result is True if nothing is left to do at this time.
     Belongs to the loop thread.
     """
 
@@ -113,7 +113,7 @@ class CleaningLoop:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop after the cycle in progress, and cancel the waiters."""
+        """Stop after the cycle in progress, and cancel the callers of `settled`."""
         self._is_stopping = True
         self._wakeup.stop()
         self._wakeup.notify()
@@ -123,11 +123,11 @@ class CleaningLoop:
             future.cancel()
 
     def run_now(self) -> None:
-        """Run another cycle at once, or after the one in progress."""
+        """Run another cycle immediately, or after the one in progress."""
         self._wakeup.notify()
 
     def run_by(self, due_ms: int) -> None:
-        """Run another cycle by this time of the clock."""
+        """Run another cycle at this time of the clock at the latest."""
         if due_ms < self._next_ms:
             self._next_ms = due_ms
             self._wakeup.recheck()

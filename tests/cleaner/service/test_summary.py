@@ -90,12 +90,12 @@ def test_no_figures_break_the_summary(at: list[float], figures: list[int], remov
 
 
 def test_a_full_map() -> None:
-    """The line has the number of keys, the segments read whole and in part, and the rest of the range."""
+    """The line has the number of keys, the segments read whole and in part, and the end of the round and of its range."""
     plan = plan_of(0, 1000, 2000, 3000, 4000, first_dirty_offset=1500, map_max_entries=1200)
     text = offset_map_full(plan, 3400)
     assert text == (
-        "topic-0: the offset map is full (1,200 keys) after 2 of 3 segments, the one at 3000 in part; this round ends "
-        "at 3400, the rest up to 4000 is for the next (log.cleaner.dedupe.buffer.size)"
+        "topic-0: the offset map is full (1,200 keys) after 2 of 3 segments and a part of the one at 3000; this round ends "
+        "at 3400 instead of 4000, and the next continues there (log.cleaner.dedupe.buffer.size)"
     )
 
 
