@@ -1,8 +1,8 @@
-"""The metrics of the cleaner: the gauges of Kafka's LogCleaner, and the same per partition.
+"""The metrics of the cleaner: the gauges of Kafka's LogCleaner, and corresponding figures for each partition.
 
-`CleanerMetrics` counts while the process runs and computes a `CleanerStatus` on request. Names are those of Kafka's MBeans, with
-the unit last. Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all other figures
-are current values.
+`CleanerMetrics` counts while the process runs, and computes a `CleanerStatus` on request. Names are those of Kafka's MBeans, with
+the unit at the end. Counts (`…_removed`, `rounds`, `io_bytes_total`) are zero when the process starts, and only grow; all other
+figures are current values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diamant.progress import Reading
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_FINISHED = 1_000
-"""Most finished rounds that are kept, half a kilobyte each."""
+"""Maximum number of finished rounds to keep, at half a kilobyte each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class PartitionStatus:
     must_clean_ratio: float = 0.0
     """Cleanable bytes older than max.compaction.lag.ms, divided by the same total, as of the last scan (KIP-354)."""
     compaction_lag_ms: int = 0
-    """Upper bound of the age of the oldest record that no round has covered; 0 without one. While a segment is in quarantine no
-    round covers the whole log, and this age keeps growing."""
+    """Upper bound on the age of the oldest record that no round has covered; 0 if there is no such record. While a segment is in
+    quarantine, no round covers the whole log, so this age keeps growing."""
     overdue_ms: int = 0
     """Time since the oldest deadline (max.compaction.lag.ms, the horizon of a tombstone or marker); 0 if nothing is due."""
     last_cleaned_ms: int | None = None
-    """Wall clock at the end of the last round, even of an earlier process; None if unknown."""
+    """Time at which the last round ended, even if an earlier process ran it; None if unknown."""
     records_removed: Mapping[str, int] = field(default_factory=dict)
-    """Records removed, by reason (`result.REASONS`); transaction markers have a reason of their own."""
+    """Records removed, by reason (`result.REASONS`). Includes transaction markers, which have a separate reason."""
     bytes_removed: Mapping[str, int] = field(default_factory=dict)
     """Bytes of removed records, by reason, as encoded in their batches before compression."""
     rounds: Mapping[str, int] = field(default_factory=dict)
@@ -77,10 +77,10 @@ class RoundStatus:
     runner: str
     """The runner: `inline`, `process`, `spark`."""
     progress: Reading
-    """Progress in bytes of the covered segments: I/O so far divided by expected I/O, with finished outputs at their actual size.
-    The stage is empty if the runner does not report one."""
+    """Progress in bytes of the plan's segments, in proportion to the I/O done. The total I/O is an upper bound, which decreases
+    as the sizes of the outputs become known. The stage is empty if the runner does not report one."""
     io_bytes: int
-    """Bytes read and written so far, as far as known; in the end those of two reads of the log, and of the outputs."""
+    """Bytes that both passes have read and written so far, as far as known."""
     started_ms: int
     first_offset: int = 0
     """Base offset of the first segment that the round covers."""
@@ -100,7 +100,7 @@ class FinishedRound:
     took_s: float
     """Duration in real time."""
     bytes_read: int
-    """Bytes of segments read by the second pass, which writes."""
+    """Bytes of segments read by the second pass, which writes the outputs."""
     bytes_written: int
     removed: Mapping[str, int]
     """Records removed, by reason (`result.REASONS`)."""
@@ -111,23 +111,23 @@ class CleanerStatus:
     """The status of the whole cleaner. The defaults are Kafka's values before the first scan."""
 
     max_buffer_utilization_percent: float = 0.0
-    """Utilization of the fullest map in the last rounds of all threads."""
+    """The highest utilization of the map, over the last round of each thread."""
     cleaner_recopy_percent: int = 0
-    """Bytes written divided by bytes read, in the last rounds of all threads."""
+    """Bytes written as a percentage of bytes read, over the last round of each thread."""
     max_clean_time_secs: int = 0
-    """Duration of the longest of the last rounds of all threads."""
+    """The longest duration, over the last round of each thread."""
     max_compaction_delay_secs: int = 0
-    """The longest delay beyond max.compaction.lag.ms when a log was last picked."""
+    """The longest delay beyond max.compaction.lag.ms (`CleanerMetrics.max_delay_ms`)."""
     dead_thread_count: int = 0
-    """Number of cleaner threads that an error ended."""
+    """Number of cleaner threads that have ended because of an error."""
     uncleanable_partitions_count: int = 0
     """Number of partitions that are uncleanable, or have a segment in quarantine."""
     uncleanable_bytes: int = 0
     """Cleanable bytes of the uncleanable partitions, and sizes of the quarantined segments."""
     must_clean_partitions: int = 0
-    """Number of partitions with a closed segment older than max.compaction.lag.ms, even if it is held back (KIP-354)."""
+    """Number of partitions with a closed segment older than max.compaction.lag.ms, even if it cannot be cleaned yet (KIP-354)."""
     must_clean_ratio: float = 0.0
-    """The ratio as for a partition, but over all partitions."""
+    """Like `PartitionStatus.must_clean_ratio`, but over all partitions together."""
     max_dirty_percent: int = 0
     """The highest dirty ratio at the last scan."""
     time_since_last_run_ms: int = 0
@@ -137,7 +137,7 @@ class CleanerStatus:
     in_progress: tuple[RoundStatus, ...] = ()
     """Rounds in progress that a runner has begun."""
     finished: tuple[FinishedRound, ...] = ()
-    """The last `MAX_FINISHED` finished rounds, the latest last."""
+    """The last `MAX_FINISHED` finished rounds, in the order in which they ended."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Compacted partitions, ascending by topic and partition."""
 
@@ -158,7 +158,7 @@ class _PartitionFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A partition at the last scan."""
+    """The figures of a partition, as of the last scan."""
 
     range: CleanableRange
     at_ms: int
@@ -171,14 +171,14 @@ class _Seen:
 
 
 class CleanerMetrics:
-    """Counts for the life of the process. Memory is bounded by the number of compacted partitions."""
+    """The counts of this process, and the findings of the last scan. Memory is bounded by the number of compacted partitions."""
 
     def __init__(self) -> None:
         self.scan_started_ms: int | None = None
         self.max_dirty_ratio = 0.0
         """The highest dirty ratio of the last scan."""
         self.max_delay_ms = 0
-        """The longest delay of the last scan, in mode kafka of the last scan with a log to clean."""
+        """The longest delay found by the last scan or, in mode kafka, by the last scan that found a log to clean."""
         self._seen: dict[TopicPartition, _Seen] = {}
         self._partitions: dict[TopicPartition, _PartitionFigures] = {}
         self._last_rounds: dict[int, CleanStats] = {}
@@ -237,7 +237,7 @@ class CleanerMetrics:
         in_progress: Sequence[RoundStatus] = (),
         quarantined: Callable[[TopicPartition], Sequence[CorruptSegment]],
     ) -> CleanerStatus:
-        """Return the status with the `compacted` partitions."""
+        """Compute the status; `compacted` are the partitions to include."""
         rounds = self._last_rounds.values()
         left_out = {one: quarantined(one) for one in sorted(compacted)}
         seen = [self._seen[one] for one in left_out if one in self._seen]

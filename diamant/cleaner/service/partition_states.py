@@ -1,13 +1,13 @@
-"""The cleaner's state of each partition: checkpoint, use, and the error that prevents cleaning, if any.
+"""The cleaner's state of each partition: its checkpoint, whether it is in use, and the error that prevents cleaning, if any.
 
 A partition without a state is free and can be acquired. The states are:
 
     in progress     a round, or the cleaner's retention, is in progress
-    aborted         in progress, but told to stop: `check_done` raises
-    paused(n)       not cleaned until it has been resumed n times
+    aborted         the same, but it must stop: `check_done` raises
+    paused(n)       not cleaned until `resume` has been called n times
 
-Checkpoints are read once and then kept here; the file `cleaner-offset-checkpoint` is written from them. A partition whose
-round failed is *uncleanable*: for good in mode kafka, otherwise until the next retry. The time between retries doubles.
+Checkpoints are read once and then kept here; the file `cleaner-offset-checkpoint` is written from them. A partition whose round
+failed is *uncleanable* until the next retry. The time between retries doubles. Mode kafka retries only after some failures.
 
 This module does no I/O and needs no event loop. Only the owner of the logs calls it, but any thread may call `check_done`.
 
@@ -26,12 +26,12 @@ from diamant.storage.log.log import Log
 RETRY_FIRST_MS = 60_000
 """Time from the first failure to the retry; it doubles with each further failure."""
 RETRY_MAX_MS = 3_600_000
-"""Longest time to a retry."""
+"""Longest time until a retry."""
 
 
 @dataclass(slots=True)
 class _State:
-    """The state of a partition in use; a free partition has none."""
+    """The state of a partition that is not free."""
 
     is_in_progress: bool = False
     is_aborted: bool = False
@@ -51,7 +51,7 @@ class Uncleanable:
     """Time of the retry; None for never."""
 
     def retry_in_ms(self, now_ms: int) -> int | None:
-        """Return the time left to the retry; None for never."""
+        """Return the time left until the retry; None if there will be no retry."""
         return None if self.retry_ms is None else max(0, self.retry_ms - now_ms)
 
 
@@ -64,7 +64,7 @@ class PartitionStates:
         self._states: dict[TopicPartition, _State] = {}
         self._uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.is_stopping = False
-        """True if all rounds must end."""
+        """True if the cleaner is stopping, so all rounds must end."""
         self.generation = 0
         """Number that grows with every change of a checkpoint or of a round's end time."""
         self.on_paused: Callable[[TopicPartition], object] | None = None
@@ -73,7 +73,7 @@ class PartitionStates:
     # -- states ------------------------------------------------------------------------------------------------------
 
     def state(self, partition: TopicPartition) -> str:
-        """Return the state in words: none, in progress, aborted, paused(n)."""
+        """Return the state as a string: none, in progress, aborted or paused(n)."""
         state = self._states.get(partition)
         if state is None:
             return "none"
@@ -86,20 +86,21 @@ class PartitionStates:
         return partition not in self._states
 
     def is_in_progress(self, partition: TopicPartition) -> bool:
-        """Return whether a round, or retention, is in progress."""
+        """Return whether a round or retention is in progress."""
         state = self._states.get(partition)
         return state is not None and state.is_in_progress
 
     def acquire(self, partition: TopicPartition) -> None:
-        """Begin a round, or retention, at a free partition."""
+        """Mark a free partition as in progress, for a round or for retention."""
         if partition in self._states:
             raise self._unexpected(partition, "none")
         self._states[partition] = _State(is_in_progress=True)
 
     def abort_and_pause(self, partition: TopicPartition) -> bool:
-        """Abort the work at a partition, and let none begin until `resume`. Return True if none is in progress.
+        """Pause a partition until `resume`, and abort what is in progress. Return True if nothing is in progress.
 
-        Otherwise `on_paused` is called when the work ends. (Kafka refuses a second caller while the first waits; here both wait.)
+        Otherwise `on_paused` is called when it has ended. (Kafka refuses a second caller while the first is waiting; here both
+        wait.)
         """
         state = self._states.setdefault(partition, _State())
         state.pauses += 1
@@ -114,9 +115,9 @@ class PartitionStates:
         self.give_up_pause(partition)
 
     def give_up_pause(self, partition: TopicPartition) -> None:
-        """Undo one pause whose caller stopped waiting. Unlike `resume`, allows a round in progress.
+        """Undo one pause whose caller has stopped waiting. Unlike `resume`, this is allowed before the aborted round has ended.
 
-        Such a round was aborted, and ends without effect.
+        The round still ends without effect.
         """
         state = self._states.get(partition)
         if state is None or not state.pauses:
@@ -126,13 +127,13 @@ class PartitionStates:
             del self._states[partition]
 
     def abort(self, partition: TopicPartition) -> None:
-        """Abort the round in progress, if any. It ends without effect, which frees the partition."""
+        """Abort the round in progress, if any. The round ends without effect, and the partition becomes free."""
         state = self._states.get(partition)
         if state is not None and state.is_in_progress:
             state.is_aborted = True
 
     def check_done(self, partition: TopicPartition) -> None:
-        """Raise CleaningAborted if the round at a partition must stop. Callable from any thread."""
+        """Raise CleaningAborted if the round of a partition must stop. Callable from any thread."""
         if self.is_stopping:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaner stops")
         state = self._states.get(partition)
@@ -140,9 +141,9 @@ class PartitionStates:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaning was aborted")
 
     def done_cleaning(self, partition: TopicPartition, end_offset: int | None) -> bool:
-        """End a round; return True if `end_offset`, which is None for a failed round, became the checkpoint.
+        """End a round, and make `end_offset` the checkpoint unless it is None. Return True if the checkpoint was set.
 
-        An aborted round sets no checkpoint.
+        An aborted round does not set it.
         """
         is_aborted = self._end(partition)
         if is_aborted or end_offset is None:
@@ -152,11 +153,11 @@ class PartitionStates:
         return True
 
     def done_deleting(self, partition: TopicPartition) -> None:
-        """End the retention at a partition."""
+        """End retention on a partition."""
         self._end(partition)
 
     def _end(self, partition: TopicPartition) -> bool:
-        """Release a partition; return True if the work at it was aborted."""
+        """Release a partition; return True if its round or retention was aborted."""
         state = self._states.get(partition)
         if state is None or not state.is_in_progress:
             raise self._unexpected(partition, "in progress or aborted")
@@ -174,33 +175,33 @@ class PartitionStates:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, partition: TopicPartition) -> int | None:
-        """Return the end of the partition's last round; None if there was none."""
+        """Return the partition's checkpoint, below which rounds have covered everything; None if there was no round."""
         return self._checkpoints.get(partition)
 
     def first_dirty(self, log: Log) -> int:
-        """Return the end of the section that rounds have covered completely, with no quarantined segment skipped."""
+        """Return the offset up to which rounds have covered the log completely, without leaving out a quarantined segment."""
         return max(self._checkpoints.get((log.topic, log.partition), 0), log.log_start_offset)
 
     def checkpoints(self) -> dict[TopicPartition, int]:
-        """Return all checkpoints, for the file."""
+        """Return all checkpoints, to be written to the file."""
         return dict(self._checkpoints)
 
     def set_checkpoint(self, partition: TopicPartition, offset: int) -> None:
-        """Set the start of the next round."""
+        """Set a partition's checkpoint."""
         if self._checkpoints.get(partition) != offset:
             self._checkpoints[partition] = offset
             self.generation += 1
 
     def last_cleaned(self) -> dict[TopicPartition, int]:
-        """Return the end time of each partition's last round, by the clock."""
+        """Return the time at which each partition's last round ended, on the broker's clock."""
         return dict(self._last_cleaned_ms)
 
     def last_cleaned_ms(self, partition: TopicPartition) -> int | None:
-        """Return the end time of the partition's last round, even of an earlier process; None if unknown."""
+        """Return the time at which the partition's last round ended, even if an earlier process ran it; None if unknown."""
         return self._last_cleaned_ms.get(partition)
 
     def set_last_cleaned(self, partition: TopicPartition, time_ms: int) -> None:
-        """Record the end time of a round."""
+        """Record the time at which a round ended."""
         self._last_cleaned_ms[partition] = time_ms
         self.generation += 1
 
@@ -242,7 +243,7 @@ class PartitionStates:
     # -- deleted partitions ------------------------------------------------------------------------------------------
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop the state of a deleted partition, and abort its round. Its pauses remain until they are resumed."""
+        """Discard the state of a deleted partition, and abort its round. Pauses remain until `resume`."""
         self.abort(partition)
         self._uncleanable.pop(partition, None)
         known = self._checkpoints.pop(partition, None), self._last_cleaned_ms.pop(partition, None)
@@ -250,7 +251,7 @@ class PartitionStates:
             self.generation += 1
 
     def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget all other partitions."""
+        """Forget all partitions except these."""
         known = {**self._checkpoints, **self._uncleanable, **self._last_cleaned_ms}
         for partition in [one for one in known if one not in partitions]:
             self.forget(partition)

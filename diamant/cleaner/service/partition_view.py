@@ -1,4 +1,4 @@
-"""A snapshot of the cleaner's knowledge of one log, for explanations; any thread may read it."""
+"""A snapshot of what the cleaner knows about one log, for explanations. Any thread may read it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FREE = "none"
 
 @dataclass(frozen=True, slots=True)
 class CleanerView:
-    """The cleaner's knowledge of one log. The defaults are those of a log that the cleaner has never seen."""
+    """What the cleaner knows about one log. The defaults describe a log that the cleaner has never seen."""
 
     mode: str = PROMPT
     is_enabled: bool = True
@@ -30,13 +30,13 @@ class CleanerView:
     uncleanable: Uncleanable | None = None
     quarantined: tuple[CorruptSegment, ...] = ()
     frozen_above: int | None = None
-    """Offset above which no tombstone and no marker expires; None if nothing is frozen."""
+    """Offset above which no tombstone or marker expires, because of quarantined segments; None if there is no such limit."""
     horizon_ms: int | None = None
     """Mode prompt: time at which a round is due for records that expire in the clean section; None if unknown or never."""
     hold: TombstoneHold | None = None
-    """The tombstones held back until groups have read them."""
+    """The hold on tombstones that consumer groups have not read yet; None without a hold."""
     hash_key: bytes = bytes(16)
-    """Key of the hashes in the key filters."""
+    """The secret key of the hashes in key filters."""
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class CleanerView:
         now_ms: int,
         hold: TombstoneHold | None = None,
     ) -> Self:
-        """Return the current knowledge of a log; `known` is that of mode prompt. Reads no file."""
+        """Take a snapshot for a log, without reading a file. `known`: the memory of mode prompt; None in mode kafka."""
         partition = log.topic, log.partition
         checkpoint = states.checkpoint(partition)
         first_dirty = checkpoint if known is None else known.quarantine.first_dirty(checkpoint)
@@ -70,7 +70,7 @@ class CleanerView:
 
     @property
     def is_prompt(self) -> bool:
-        """True in mode prompt, in which the cleaner does more than Kafka's."""
+        """True in mode prompt, in which the cleaner does more than Kafka's cleaner."""
         return self.mode != KAFKA
 
     @property

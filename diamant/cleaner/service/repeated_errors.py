@@ -1,6 +1,6 @@
-"""Repeated errors of logs, each of which appears only once in the broker's log.
+"""Writes an error that a partition's log causes again and again only once to the broker's log.
 
-An idle broker imports this module, but not the messages about rounds.
+This module is separate from `log_messages` because even an idle broker imports it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class RepeatedErrors:
-    """The last error of each log and matter. Memory: one text for each."""
+    """The last error for each partition and `matter`, the text that opens the message. Memory: one string for each."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[TopicPartition, str], str] = {}
 
     def log(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
-        """Log an error unless it repeats the last error of this matter. An unexpected error is logged with its traceback."""
+        """Log an error, unless it equals the last one for this `matter`. An unexpected error is logged with its traceback."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get((partition, matter)) == text:
             return
@@ -30,11 +30,11 @@ class RepeatedErrors:
         logger.log(level, "%s-%d: %s: %s", *partition, matter, error, exc_info=None if is_expected else error)
 
     def is_over(self, partition: TopicPartition, matter: str) -> None:
-        """Record that the error is gone, so that the next one is logged, even if it is the same."""
+        """Record that the error no longer occurs, so that the next one is logged even if it is the same."""
         if self._told:
             self._told.pop((partition, matter), None)
 
     def keep_only(self, partitions: Container[TopicPartition]) -> None:
-        """Forget all other logs."""
+        """Forget the errors of all other partitions."""
         if self._told:
             self._told = {key: text for key, text in self._told.items() if key[0] in partitions}

@@ -1,4 +1,4 @@
-"""Callers that wait for rounds: their requests, the reports they receive, and the table of both."""
+"""Requests for rounds, the reports that answer them, and a table of the callers that are waiting."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ class RoundReport:
     """Start of the round on the clock of the Env."""
     ended_ms: int
     error: str | None = None
-    """The reason why the round has no result. Groups of segments that were finished before are in place."""
+    """The reason why the round failed or did not begin. Outputs that were swapped in before a failure remain in the log."""
 
     @property
     def is_cleaned(self) -> bool:
-        """True if a round ran to its end."""
+        """True if a round ran and did not fail."""
         return self.result is not None and self.error is None
 
 
 MAX_REPORTS = 10_000
-"""Most reports that a watch keeps; it drops the reports of further rounds."""
+"""Maximum number of reports that a watch keeps; reports of further rounds are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRequest:
-    """A request for a round at a partition, due or not."""
+    """A request to clean a partition, whether or not it is due."""
 
     force: bool = False
     """True to ignore `min.compaction.lag.ms`."""
     is_for_horizons: bool = False
-    """True to remove expired records even if nothing is dirty, in mode kafka, too."""
+    """True to remove expired records even if nothing is dirty. This works in both modes."""
     engine: str | None = None
     """The runner (`rules.modes.ENGINES`) to use regardless of the plan's size."""
 
     def merged(self, later: RoundRequest) -> RoundRequest:
-        """Return the request for a round that serves both; the last named engine wins."""
+        """Combine this request with a later one, whose engine, if it names one, takes precedence."""
         return RoundRequest(
             self.force or later.force,
             self.is_for_horizons or later.is_for_horizons,
@@ -69,19 +69,19 @@ PLAIN = RoundRequest()
 
 @dataclass(slots=True)
 class RoundRequests:
-    """The requests for the next round at a partition, merged, and the waiters for its report."""
+    """The combined requests for the next round of a partition, and the futures of the callers that wait for its report."""
 
     request: RoundRequest = PLAIN
     futures: list[asyncio.Future[RoundReport]] = field(default_factory=list)
 
 
 class RoundWatch:
-    """The rounds that ended at a partition since the watch began, in order. Belongs to the loop thread."""
+    """Collects reports on the rounds of a partition that end after the watch has begun. Belongs to the loop thread."""
 
     def __init__(self) -> None:
         self.reports: list[RoundReport] = []
         self.ended: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Resolves to the reason why no more rounds follow: the partition is gone, or not compacted, or the cleaner stops."""
+        """Resolves when no more rounds will follow, to the reason: no partition, no longer compacted, or the cleaner stops."""
         self._next: asyncio.Future[None] | None = None
 
     def add(self, report: RoundReport) -> None:
@@ -109,14 +109,17 @@ class RoundCallers:
         """`partitions` is the owner's live table of existing partitions."""
         self._partitions = partitions
         self.requests: dict[TopicPartition, RoundRequests] = {}
-        """Requests that no round has taken yet, the oldest first."""
+        """Requests that wait for a round to begin, the oldest first."""
         self._watches: dict[TopicPartition, list[RoundWatch]] = {}
         self._pausing: dict[TopicPartition, list[asyncio.Future[None]]] = {}
         self.is_stopping = False
-        """True once the cleaner begins to stop; later requests are cancelled, and later watches ended."""
+        """True once the cleaner begins to stop; from then on, new requests are cancelled and new watches end immediately."""
 
     def request(self, partition: TopicPartition, request: RoundRequest) -> asyncio.Future[RoundReport]:
-        """Add a request for the next round at a partition; cancelled when the cleaner stops. Raises UnknownPartition."""
+        """Request that the next round of a partition serve the caller. Raises UnknownPartition.
+
+        The future resolves to the round's report, and is cancelled when the cleaner stops.
+        """
         if partition not in self._partitions:
             raise UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}")
         requests = self.requests.get(partition)
@@ -127,11 +130,11 @@ class RoundCallers:
         return self._wait_in(requests.futures)
 
     def take(self, partition: TopicPartition) -> RoundRequests:
-        """Remove and return the requests that the round beginning now serves."""
+        """Remove and return the requests for a partition, because a round that serves them begins now."""
         return self.requests.pop(partition, None) or RoundRequests()
 
     def watch(self, partition: TopicPartition) -> RoundWatch:
-        """Watch each round that ends at a partition, requested or not, until `unwatch`."""
+        """Begin to collect reports on a partition's rounds, requested or not, until `unwatch`."""
         watch = RoundWatch()
         if partition not in self._partitions:
             watch.end(UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}"))
@@ -148,7 +151,7 @@ class RoundCallers:
             self._watches.pop(partition, None)
 
     def report_end(self, partition: TopicPartition, report: RoundReport, requests: RoundRequests) -> None:
-        """Report a round that has ended to watches, and to the waiters of the `requests` that it served."""
+        """Pass the report of a round to the partition's watches, and to the callers whose `requests` the round served."""
         for watch in self._watches.get(partition, ()):
             watch.add(report)
         for future in requests.futures:
@@ -156,12 +159,12 @@ class RoundCallers:
                 future.set_result(report)
 
     def end_watches(self, partition: TopicPartition, reason: Exception) -> None:
-        """End the watches of a partition, because no more rounds follow."""
+        """End the watches of a partition, because no more rounds will follow."""
         for watch in self._watches.get(partition, ()):
             watch.end(reason)
 
     def forget(self, partition: TopicPartition) -> None:
-        """End watches and fail requests of a deleted partition."""
+        """End the watches of a deleted partition, and make its requests fail."""
         gone = UnknownPartition(f"{partition[0]}-{partition[1]} was deleted")
         self.end_watches(partition, gone)
         for future in self.take(partition).futures:
@@ -182,7 +185,7 @@ class RoundCallers:
             raise
 
     def report_paused(self, partition: TopicPartition) -> None:
-        """Wake the callers of `until_paused`, because the round has ended, and the partition is paused."""
+        """Wake the callers of `until_paused`, because the round has ended and the partition is now paused."""
         for future in self._pausing.pop(partition, ()):
             if not future.done():
                 future.set_result(None)

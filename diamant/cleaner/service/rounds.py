@@ -1,7 +1,7 @@
 """Rounds: each cleans one log, from the choice of its range to the last swap.
 
-The owner of the log makes the plan, and a runner executes it elsewhere. The runner hands each output to the owner, which
-checks that the segments are still those of the plan and swaps them. Disk I/O runs in the threads of `blocking`.
+The owner of the log makes the plan, and a runner executes it elsewhere. The runner hands each output to the owner, which checks
+that the log still has the plan's segments, and swaps the output in. Disk I/O runs in the threads of `blocking`.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 MAX_INLINE_ROUNDS = 2
-"""Most concurrent rounds in threads of the broker. More would only compete for its interpreter."""
+"""Maximum number of concurrent rounds in threads of the broker. More would only compete for its interpreter."""
 
 MAX_RESTARTS = 5
-"""Number of consecutive rounds that changes of the log may end before this counts as a failure."""
+"""Number of consecutive rounds that may fail because the log has changed, before the partition becomes uncleanable."""
 
 
 ExpiryWatch: TypeAlias = Callable[[Log, int], Awaitable[Callable[[CleanPlan, int], object] | None]]
-"""Called before a round with the log and the time. It may return a callback (plan, end offset) for after the round."""
+"""Called with the log and the time before each round. It may return a function, which is called after the round with the plan
+and the end offset."""
 
 
 async def no_watch(_log: Log, _now_ms: int) -> None:
-    """Watch nothing."""
+    """Do nothing: an `ExpiryWatch` that watches nothing."""
 
 
 class Rounds:
@@ -67,7 +68,7 @@ class Rounds:
         watch: ExpiryWatch,
     ) -> None:
         self.settings = settings
-        """Settings of the next rounds."""
+        """Settings of the rounds that begin from now on."""
         self.swap_holds = SwapHolds()
         self._env = env
         self._states = states
@@ -84,7 +85,7 @@ class Rounds:
         self._restarts.pop(partition, None)
 
     async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests, rounds: int = 1) -> RoundReport:
-        """Run a round, one of `rounds` in progress, at a log that was acquired. The report holds any error."""
+        """Run a round on an acquired log; errors are reported, not raised. The `rounds` in progress share the plan's threads."""
         partition = log.topic, log.partition
         started_ms = self._env.clock.now_ms()
         check_done = partial(self._states.check_done, partition)
@@ -103,7 +104,7 @@ class Rounds:
                 found = self._picker.cleanable_range(log, now_ms, force=requests.request.force)
             if found is not None:
                 plan = self._plan(log, found, now_ms, known, requests)
-            known.clear()  # otherwise the round's end would drop thousands of replaced segments at once, and close their files
+            known.clear()  # otherwise thousands of replaced segments would be freed, and their files closed, when the round ends
             if plan is not None:
                 plan = replace(plan, threads=max(1, plan.threads // rounds))
                 runner = await self._runner(slot, plan, requests)
@@ -141,13 +142,13 @@ class Rounds:
         known: Mapping[Segment, SegmentPlan],
         requests: RoundRequests,
     ) -> CleanPlan | None:
-        """Return the plan for a due range or, on request, for the whole cleanable range; None if there is nothing to do."""
+        """Return the plan of a round over the cleanable range, or only for expired records; None if there is nothing to do."""
         is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
         if not is_dirty and not (requests.request.is_for_horizons or self._picker.is_horizon_due(log, found, now_ms)):
             return None
         first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
         if not is_dirty:
-            # Kafka has no such round. It equals one of Kafka's rounds whose dirty section supersedes nothing.
+            # Kafka has no such round. The result is the same as that of a Kafka round whose dirty section supersedes nothing.
             first_dirty = end = horizon_round_end(log, first_dirty)
         plan = make_plan(log, first_dirty, end, now_ms, self.settings, known)
         if (hold := self._picker.holds(log)) is not None:
@@ -155,7 +156,7 @@ class Rounds:
         return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset, hold)
 
     async def _runner(self, slot: CleanerSlot, plan: CleanPlan, requests: RoundRequests) -> Runner:
-        """Return the runner of a plan. Raises NoRoom if it replaces an unavailable offload runner, but lacks disk space."""
+        """Return the runner for a plan. Raises NoRoom if it cannot be offloaded now, and this machine may lack disk space."""
         engine = requests.request.engine
         runner = slot.runner_for(plan, is_requested=bool(requests.futures), engine=engine)
         if engine is None and slot.is_fallback(runner, plan):
@@ -176,22 +177,22 @@ class Rounds:
         return checkpoint
 
     def _failed(self, log: Log, plan: CleanPlan | None, failure: Exception) -> str:
-        """Record a failed round; return the error text for its report."""
+        """Record that a round failed; return the reason for its report."""
         partition = log.topic, log.partition
         reason = str(failure) or type(failure).__name__
-        # A changed log or a killed worker is not a fault of the log, so restart the round.
+        # If the log has changed or the worker was killed, the log is not to blame, so let the round be restarted.
         is_changed = plan is not None and not holds(log, plan)
         is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
         if log.is_deleted or (is_changed and restarts <= MAX_RESTARTS) or (is_killed and restarts <= 1):
-            logger.info("%s-%d: the round starts again: %s", *partition, reason)
+            logger.info("%s-%d: the round will be restarted: %s", *partition, reason)
             return reason
         now_ms = self._env.clock.now_ms()
         if self._prompt is not None and plan is not None and isinstance(failure, CorruptLog):
             is_tried_again = self._prompt.of(log).add_corrupt(failure, plan.first_dirty_offset, now_ms)
             if is_tried_again:
                 return reason
-        # Kafka takes the whole log directory offline for an OSError. The death of a worker is not the log's fault.
+        # For an OSError, Kafka takes the whole log directory offline. If a worker died, the log is not to blame.
         is_retried = self._prompt is not None or isinstance(failure, OSError | RunnerFailed)
         is_retried = is_retried and not isinstance(failure, RecordTooLarge)
         found = self._states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
@@ -219,7 +220,7 @@ def no_note(_count: int) -> None:
 
 
 async def never_held(_partition: TopicPartition) -> None:
-    """Wait for nothing."""
+    """Return immediately: no partition is held."""
 
 
 def swap_into(
@@ -233,11 +234,11 @@ def swap_into(
     on_swapped_in: OnOutput = no_output,
     until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
 ) -> SwapOutput:
-    """Return a function that swaps in the outputs of `plan`, made from `log` in this turn of the loop and run by `runner`.
+    """Return a function that swaps an output of `plan`, which `runner` executes, into `log`.
 
-    For each output, `on_freed` gets the number of bytes that it saves over its sources, and after the swap `on_swapped_in` gets
-    the output. Each swap first waits for `until_free`. Raises SourcesChanged if the log no longer matches the plan. Earlier
-    swaps remain.
+    The function first passes to `on_freed` by how many bytes the output is smaller than its sources, and waits for `until_free`;
+    after the swap it passes the output to `on_swapped_in`. It raises SourcesChanged if the log no longer has the sources that the
+    plan lists. Earlier swaps remain.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
@@ -252,7 +253,7 @@ def swap_into(
 
 
 def holds(log: Log, plan: CleanPlan) -> bool:
-    """Return whether the log still has the plan's segments. If not, a failed round is not a fault of the log."""
+    """Return whether the log still has the plan's segments. If not, the log is not to blame for a failed round."""
     if log.is_deleted:
         return False
     present = {segment.base_offset: segment.size for segment in log.segments}
@@ -260,9 +261,9 @@ def holds(log: Log, plan: CleanPlan) -> bool:
 
 
 def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
-    """Return the plan entries of all these segments except the last, so that making the plan reads no file.
+    """Return the plan entries of these segments, except the last one; with them, `make_plan` need not read the files.
 
-    Callable from any thread. Skips segments that were deleted since.
+    Callable from any thread. Skips segments that have been deleted in between.
     """
     found = {}
     for segment, following in pairwise(segments):

@@ -1,13 +1,13 @@
 """The cleaner service: cleans the logs that are due, and applies retention to compacted logs.
 
-One task on the loop thread picks logs (`log_picker.py`); rounds run beside it (`rounds.py`), at most `threads` at once.
-The next cycle follows a round at once; if nothing is due, it follows after `backoff_ms` on the clock of the `Env`.
+One task on the loop thread picks logs (`log_picker.py`); rounds run concurrently with it (`rounds.py`), up to `threads` at a
+time. The next cycle begins immediately after a round; if nothing is due, after `backoff_ms` on the clock of the `Env`.
 
     mode kafka      one scan for each round, the log with the highest dirty ratio first
     mode prompt     overdue logs first; one scan serves several rounds; a cycle also runs at each deadline, soon after a
-                    segment was rolled, and at once after a configuration change
+                    segment was rolled, and immediately after a configuration change
 
-`request` cleans a log now, due or not; the round begins at once if a slot is free.
+`request` cleans a log whether or not it is due; the round begins immediately if a slot and the log are free.
 
 Source: Kafka's LogCleaner.
 """
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 ROLL_DELAY_MS = 1_000
-"""Mode prompt: time from the roll of a segment to the cycle that examines it and the segments rolled since."""
+"""Mode prompt: delay from rolling a segment to the cycle that examines it, together with the segments rolled in between."""
 
 RETENTION_PAUSE_MS = 1_000
 """Mode prompt: shortest time between two runs of retention."""
@@ -70,8 +70,8 @@ class CleanerService:
     """The cleaner of a log directory. All methods run on the loop thread.
 
     `logs` is the owner's live table. `new_process_runner`, `new_offload_runner` and the sizes are as in `CleanerSlot`.
-    `on_cleaned` is called after each successful round, `on_retained` after retention deleted segments. `holds` returns
-    the tombstones that wait for groups; `watch` observes the records that expire.
+    `on_cleaned` is called after each successful round, and `on_retained` after retention has deleted segments. `holds` returns
+    the hold on a log's tombstones that groups have not read yet; `watch` observes the records that expire.
     """
 
     def __init__(
@@ -111,17 +111,17 @@ class CleanerService:
         self.rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking, watch)
         self._retention = CompactedRetention(env.clock, self.picker, self.states, on_retained, is_kafka=self._is_kafka)
         self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
-        """The concurrent rounds and their progress."""
+        """The slots in which rounds run."""
         self._filters = FilterMaking(env, self.blocking, self.slots.file_facts, lambda: self._is_busy)
         self.warmth = WorkerWarmth(self.slots.warm_up)
         self._loop = CleaningLoop(env.clock, lambda: self.settings.pause_ms, self._cycle)
         self._has_begun = False
-        """True if a round has begun during the current cycle."""
+        """True if a round has begun since the current cycle began, or if the cleaner was busy at that time."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, unopened: Collection[TopicPartition] = ()) -> None:
-        """Read the checkpoints and begin. An unreadable file counts as empty, so that everything is cleaned again.
+        """Read the checkpoints and start the loop. An unreadable file counts as empty, so everything is cleaned again.
 
         `unopened` are logs that are missing from `logs` but may return at the next start; the file keeps their checkpoints.
         """
@@ -131,13 +131,15 @@ class CleanerService:
             try:
                 self._hash_key = await in_thread(self.blocking, kept_hash_key, self._env, self._directory)
             except OSError as error:
-                logger.warning("the hash key cannot be stored; a temporary key is used until the next start: %s", error)
+                logger.warning(
+                    "the hash key cannot be stored; a temporary key is used until the broker restarts: %s", error
+                )
             self.rounds.settings = self.settings.for_rounds(self._hash_key)
         self.states.keep_only({*self._logs, *unopened})
         self._loop.start()
 
     async def stop(self) -> None:
-        """Stop the rounds in progress, whose finished groups remain, and write the checkpoints. Idempotent."""
+        """Stop the rounds in progress, and write the checkpoints. Outputs that were already swapped in remain. Idempotent."""
         if self.states.is_stopping:
             return
         self.states.is_stopping = self.callers.is_stopping = True
@@ -154,11 +156,11 @@ class CleanerService:
     # -- requests ------------------------------------------------------------------------------------------------
 
     def request(self, partition: TopicPartition, request: RoundRequest = PLAIN) -> asyncio.Future[RoundReport]:
-        """Clean a partition, due or not, in a round that begins after this call, as soon as a slot is free.
+        """Clean a partition, whether or not it is due, in a round that begins after this call, as soon as a slot is free.
 
-        The future resolves when the round has ended and its checkpoint is on disk; the report holds any failure. The active
-        segment, open transactions, and records younger than `min.compaction.lag.ms` are not cleaned. All waiters of a round
-        get the same report. The future is cancelled when the service stops. Raises UnknownPartition.
+        The future resolves to a report, which includes any failure, when the round has ended and its checkpoint is on disk. All
+        callers that wait for the same round get the same report. The active segment, open transactions, and records younger than
+        `min.compaction.lag.ms` are not cleaned. The future is cancelled when the service stops. Raises UnknownPartition.
         """
         future = self.callers.request(partition, request)
         if self._loop.is_started:
@@ -171,9 +173,9 @@ class CleanerService:
         await self._loop.settled()
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
-        """Stop cleaning a partition until `resume`; returns when no round is in progress there.
+        """Stop cleaning a partition until `resume`; return when it has no round in progress.
 
-        If the caller is cancelled or the service stops in the meantime, the pause is undone; do not call `resume` then.
+        If the caller is cancelled or the service stops before that, the pause is undone; then do not call `resume`.
         """
         if self.states.abort_and_pause(partition):
             return
@@ -192,7 +194,7 @@ class CleanerService:
     # -- state ---------------------------------------------------------------------------------------------------
 
     def status(self) -> CleanerStatus:
-        """Return the status for metrics. Examines no log."""
+        """Return the status for metrics, without examining any log."""
         return self._metrics.status(
             (partition for partition, log in self._logs.items() if log.config.is_compacted),
             self.states,
@@ -204,26 +206,26 @@ class CleanerService:
         )
 
     def quarantined(self, partition: TopicPartition) -> tuple[str, ...]:
-        """Return the unreadable segments of a partition, which rounds leave out: file, position and reason of each."""
+        """Return the file, position and reason of each unreadable segment of a partition, which rounds leave out."""
         return tuple(map(str, self._quarantined(partition)))
 
     def _quarantined(self, partition: TopicPartition) -> Sequence[CorruptSegment]:
         return () if self._prompt is None else self._prompt.quarantined(partition)
 
     def view(self, log: Log) -> CleanerView:
-        """Return the cleaner's view of a log, compacted or not. Reads no file."""
+        """Return what the cleaner knows about a log, compacted or not, without reading a file."""
         known = None if self._prompt is None or not log.config.is_compacted else self._prompt.of(log)
         now_ms, hold = self._env.clock.now_ms(), self.picker.holds(log)
         return CleanerView.of(log, self.settings, self.states, known, self._hash_key, now_ms, hold)
 
     def facts(self, log: Log, end_offset: int) -> list[SegmentFacts]:
-        """Return the known facts of the closed segments that end at or before `end_offset`; empty in mode kafka."""
+        """Return the known facts of the closed segments up to `end_offset`; empty in mode kafka."""
         return [] if self._prompt is None else self._prompt.of(log).facts.of(log, end_offset)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def reconfigure(self, settings: ServiceSettings) -> None:
-        """Use new settings from the next round on. The byte rate limit also applies to rounds in progress in this process."""
+        """Use new settings from the next round on. Rounds in progress in this process also get the new byte rate limit."""
         if settings == self.settings:
             return
         if settings.io_max_bytes_per_second != self.settings.io_max_bytes_per_second:
@@ -254,11 +256,11 @@ class CleanerService:
             self.states.retry_now(partition, self._env.clock.now_ms())
 
     def forget(self, log: Log) -> None:
-        """Drop all state under the name of a log that is new or being deleted. A round in progress ends without effect."""
+        """Discard the state of a partition whose log is new or being deleted. A round in progress ends without effect."""
         partition = log.topic, log.partition
         self.states.forget(partition)
         if self._loop.is_started and not self.states.is_stopping:
-            # Write soon, because a later log of the same name must not get this checkpoint.
+            # Write soon, because a later log with the same name must not start with this checkpoint.
             self._checkpoints.write_soon()
         self._metrics.forget(partition)
         if self._prompt is not None:
@@ -283,15 +285,15 @@ class CleanerService:
     # -- the loop ------------------------------------------------------------------------------------------------
 
     async def _cycle(self, is_settling: bool) -> bool:
-        """Begin as many due rounds as there are slots; return True if nothing is left to do at this time."""
-        # A round that ends during this cycle may leave work, and starts another cycle, so this one must not report True.
+        """Begin due rounds until all slots are in use; return True if nothing is left to do at this time."""
+        # A round that ends during this cycle may leave more to do, so this cycle must not return True; another one follows.
         self._has_begun = self._is_busy
         self._begin_requested()
         while self.settings.is_enabled and self._free_slot() is not None:
             log = await self.picker.next()
             if log is None:
                 break
-            # A request may have taken the slot, or the log.
+            # While `next` was awaited, a request may have taken the slot or the log.
             if self.picker.is_open(log) and (slot := self._free_slot()) is not None:
                 self._begin(slot, log)
         if self._is_retention_due(is_settling=is_settling):
@@ -313,7 +315,7 @@ class CleanerService:
     def _is_retention_due(self, *, is_settling: bool) -> bool:
         """Return whether to apply retention to compacted logs now.
 
-        Kafka's cleaner threads apply it after each round, so not with a disabled cleaner, nor while all of them are busy.
+        Kafka's cleaner threads apply it after each round, so not if the cleaner is disabled, nor while all threads are busy.
         """
         if self.states.is_stopping:
             return False
@@ -327,7 +329,7 @@ class CleanerService:
         return None if self.states.is_stopping else self.slots.free(self.settings.threads)
 
     def _begin_requested(self) -> None:
-        """Begin requested rounds as long as a slot and their log are free."""
+        """Begin requested rounds while there is a free slot, and a log that is requested and free."""
         while (slot := self._free_slot()) is not None:
             partition = next((request for request in self.callers.requests if self.states.is_free(request)), None)
             if partition is None:
@@ -340,7 +342,7 @@ class CleanerService:
         slot.task = asyncio.get_running_loop().create_task(self._round(slot, log))
 
     async def _round(self, slot: CleanerSlot, log: Log) -> None:
-        """Run a round at a log that was acquired, and report it to all waiters."""
+        """Run a round on an acquired log, and report it to all callers that wait for it."""
         partition = log.topic, log.partition
         requests = self.callers.take(partition)
         try:
@@ -356,7 +358,7 @@ class CleanerService:
                 self.states.mark_cleanable(partition)
                 self.states.set_last_cleaned(partition, report.ended_ms)
                 self._metrics.count(partition, report, slot.index)
-                slot.running = None  # the round's bytes are counted now
+                slot.running = None  # `count` has added the round's bytes to the total
                 self._on_cleaned(log)
             await self._checkpoints.write()
             self.callers.report_end(partition, report, requests)

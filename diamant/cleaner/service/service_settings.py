@@ -1,4 +1,4 @@
-"""The settings of the whole cleaner, and the share of each round."""
+"""The settings of the whole cleaner, and their division among rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_PAUSE_MS = 10
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """The cleaner's mode and the broker's configuration `log.cleaner.*`, with Kafka's defaults."""
+    """The cleaner's mode, and the broker configurations `log.cleaner.*` with Kafka's defaults."""
 
     mode: str = PROMPT
     kafka_version: str = KAFKA_4_4
@@ -29,7 +29,7 @@ class ServiceSettings:
     threads: int = 1
     backoff_ms: int = 15_000
     dedupe_buffer_bytes: int = 134_217_728
-    """Size for all threads together, like the other amounts."""
+    """Size for all threads together, like the I/O buffer size and the rate below."""
     load_factor: float = 0.9
     io_buffer_bytes: int = 524_288
     io_max_bytes_per_second: float = math.inf
@@ -40,7 +40,7 @@ class ServiceSettings:
         return max(self.backoff_ms, MIN_PAUSE_MS)
 
     def for_rounds(self, hash_key: bytes) -> CleanerSettings:
-        """Return the settings for each round's plan: the share of one thread."""
+        """Return the settings for a round's plan, with one thread's share of the amounts."""
         return CleanerSettings(
             mode=self.mode,
             kafka_version=self.kafka_version,
@@ -61,9 +61,9 @@ def new_hash_key() -> bytes:
 
 
 def kept_hash_key(env: Env, directory: str) -> bytes:
-    """Return the secret key for hashes of record keys in a log directory, creating it if needed. Blocks on disk I/O.
+    """Return the secret key with which a log directory's record keys are hashed; create it if needed. Blocks on disk I/O.
 
-    An attacker who knows the secret could construct colliding record keys.
+    An attacker who knows the secret could construct record keys with colliding hashes.
     """
     path = f"{directory}/{names.HASH_KEY}"
     try:
