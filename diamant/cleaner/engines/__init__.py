@@ -1,1 +1,1 @@
-"""The engines of a round: offset map, Python engine, compiled engine."""
+"""The engines that execute rounds: the plain one in Python, the compiled one, and the offset map."""

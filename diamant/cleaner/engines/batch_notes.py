@@ -1,9 +1,9 @@
-"""Notes on batches: facts from the first pass that let the rewrite keep or skip batches without reading their records.
+"""Notes that the first pass takes on batches, so that the rewrite can keep or skip batches without reading their records.
 
-The note of a batch is the size of its records plus 1 if every record has a key and a value and none is odd, else 0
-(`kernels.offset_map.hash_records`). Both passes must agree on which batches have a note.
+The note of a batch is the size of its records plus 1 if every record has a key and a value and no record is odd, otherwise 0
+(`kernels.offset_map.hash_records`). Notes have only an order, so both passes must agree on which batches have one.
 
-A stretch is a run of batches that the rewrite can skip unread if the map has none of its offsets (`kernels.stretches`).
+A stretch is a run of batches that the rewrite can skip unread if the map contains none of its offsets (`kernels.stretches`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BatchNotes:
     """Notes in offset order: the first pass appends them, the second assigns them to rows."""
 
     def __init__(self, notes: bytes = b"", limit: int = ENGINE_LIMITS.notes) -> None:
-        """`notes`: an array of uint32."""
+        """`notes`: the bytes of an array of uint32."""
         self._limit = limit
         self._notes = memoryview(bytearray(notes)).cast("I")
         self._count = self.total = len(self._notes)
@@ -74,12 +74,12 @@ class BatchNotes:
         self._taken += count
 
     def give(self, chunk: Rows, first: int, end: int, least_offset: int) -> None:
-        """Set NOTE of the rows from `first` to `end` to the next notes, or to 0 after the last one."""
+        """Set NOTE of the rows from `first` to `end` to the next notes, and to 0 when there are no more."""
         self._taken += give_notes(chunk.rows, first, end, least_offset, self._notes[self._taken : self._count])
 
 
 class Stretches:
-    """Stretches of the dirty range: noted in the first pass, read segment by segment in the second."""
+    """The stretches of the dirty range. The first pass adds them; the second takes them segment by segment."""
 
     def __init__(self, plan: CleanPlan, limits: EngineLimits) -> None:
         self._least_offset = plan.first_dirty_offset
@@ -90,13 +90,13 @@ class Stretches:
         self._noted: dict[str, array[int]] = {}
 
     def append(self, chunk: Rows, count: int) -> None:
-        """Note the stretches in the first `count` rows of a chunk, up to the limit."""
+        """Add the stretches in the first `count` rows of a chunk, up to the limit."""
         found = numbers("q", chunk.size // self._stretch_bytes + 1, STRETCH_FIELDS)
         noted = note_stretches(chunk.rows, count, chunk.position, self._least_offset, self._stretch_bytes, found)
         self._add(chunk.path, array("q", found.tobytes()[: 8 * STRETCH_FIELDS * noted]))
 
     def noted(self) -> dict[str, array[int]]:
-        """Return all stretches in order, by the path of their segment."""
+        """Return the stretches of each segment, in order, by the path of its file."""
         return self._noted
 
     def take_over(self, noted: dict[str, array[int]]) -> None:
@@ -110,7 +110,7 @@ class Stretches:
             self._noted.setdefault(path, array("q")).extend(some)
 
     def take(self, path: str, at_once: int) -> Iterator[memoryview[int]]:
-        """Remove and yield the stretches of the segment at `path`, as int64[n, STRETCH_FIELDS], n at most `at_once`."""
+        """Remove the stretches of the segment at `path`, and yield up to `at_once` at a time, as int64[n, STRETCH_FIELDS]."""
         with memoryview(self._noted.pop(path, array("q"))) as some:
             for at in range(0, len(some), at_once * STRETCH_FIELDS):
                 part = some[at : at + at_once * STRETCH_FIELDS]

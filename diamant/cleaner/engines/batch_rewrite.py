@@ -1,4 +1,4 @@
-"""The rewrite of a single batch of any format by the rules (`rules.record_fate`), record by record.
+"""Rewrites a single batch of any format, record by record, by the rules in `rules.record_fate`.
 
 Source: Kafka's Cleaner.cleanInto, its RecordFilter, and MemoryRecords.filterTo.
 """
@@ -35,7 +35,7 @@ class LastOffsets(Protocol):
         ...
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return the last offsets of the batch's mapped keys. The mapping may hold other keys, too."""
+        """Return the last offset of each key in the batch that is in the map. The result may contain other keys."""
         ...
 
 
@@ -52,7 +52,7 @@ class Target(Protocol):
 
 
 class BatchRewriter:
-    """Rewrites batches in offset order. Batches that are rewritten in another way must be reported to the tracker."""
+    """Rewrites batches in offset order. Batches in between that other code rewrites must be reported to the tracker."""
 
     def __init__(self, work: RoundWork, tracker: TransactionTracker, keys: LastOffsets) -> None:
         self._plan = work.plan
@@ -80,7 +80,7 @@ class BatchRewriter:
         self.rewrite_decided(batch, segment, target, may_drop=may_drop)
 
     def rewrite_decided(self, batch: ChunkBatch, segment: SegmentPlan, target: Target, *, may_drop: bool) -> None:
-        """Rewrite a batch that was reported to the tracker; `may_drop` is the tracker's answer."""
+        """Rewrite a batch that has been reported to the tracker; `may_drop` is the tracker's answer."""
         plan, stats, header = self._plan, self._stats, batch.header
         drops_all = record_fate.drops_all_records(
             may_drop=may_drop,
@@ -132,7 +132,7 @@ class BatchRewriter:
         elif action != steps.DROP:
             if action == steps.REBUILD:
                 if any(following.offset <= one.offset for one, following in pairwise(kept)):
-                    # Kafka's MemoryRecordsBuilder refuses such records, too.
+                    # Kafka's MemoryRecordsBuilder also rejects such records.
                     raise RecordsOutOfOrder(batch.path, batch.position, ", so the batch cannot be rewritten")
                 rebuilt = rebuilt_batch(header, kept, plan.new_horizon_ms if sets_horizon else None)
             else:

@@ -1,4 +1,4 @@
-"""The compiled engine of the cleaner: the same output as `plain_round`, byte for byte, many times as fast.
+"""The compiled engine of the cleaner, which produces the same bytes as `plain_round`, but many times faster.
 
 Memory: the map (`offset_map`), the current chunk (`row_records`, `compiled_rewriter`), and `batch_notes`.
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 
 Divide: TypeAlias = Callable[[MapSurvivors, OnOutput], tuple[AddSegments, RewriteGroups]]
-"""Returns the functions that run the two passes in parts; the argument `OnOutput` is called for each written output."""
+"""Returns functions that run the two passes in parts, and that call the given `OnOutput` for each output they have written."""
 
 
 def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWriter]:
-    """Make a round of `work`; `divide` runs its passes in parts (`cleaner.parallel`)."""
+    """Prepare a round of `work`. With `divide`, its two passes run in parts (`cleaner.parallel`)."""
     plan, records = work.plan, RowRecords(work.limits)
     key_map = CompiledMap(work, records)
     survivors = MapSurvivors(plan, key_map)

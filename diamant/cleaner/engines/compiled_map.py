@@ -4,7 +4,7 @@
 
 If the map has spilled, this pass also reads the clean section, so the round reads the whole log twice.
 
-Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes and stretches (`batch_notes`).
+Memory, in addition to the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes and stretches (`batch_notes`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Mapped(NamedTuple):
-    """The content of the map of some segments, without its keys."""
+    """The map of some segments without its keys, for `CompiledMap.take_over`."""
 
     keys: int
     end_offset: int
@@ -48,11 +48,11 @@ class Mapped(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The part of a batch that the map took before it was full."""
+    """The records of a batch that precede the one at which the map was full."""
 
     row: int
     records: int
-    """Number of records before the refused one."""
+    """Number of these records."""
     last_offset: int | None
     """Offset of the last of these records with a key; None if none has a key."""
 
@@ -72,9 +72,9 @@ class CompiledMap:
             least_slots=work.limits.table_slots,
         )
         self.latest: LatestOffsets | None = None
-        """The offsets of the last records, once the keys are dropped."""
+        """The offsets of all keys' last records, which `forget_keys` leaves; None before."""
         self.may_forget_keys = True
-        """True if offsets suffice for lookups: the map has every dirty record that the rewrite will judge, in offset order."""
+        """True if lookup by offset is enough: each dirty record that the rewrite will judge was added, and in offset order."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
@@ -86,20 +86,20 @@ class CompiledMap:
         self.begin_at(0)
 
     def begin_at(self, offset: int) -> None:
-        """Begin another part of the log, at `offset` or later. Of the earlier parts only the keys remain."""
+        """Begin another part of the log, at `offset` or later. Keep the keys of the earlier parts, but nothing else of them."""
         self.notes = BatchNotes(limit=self._work.limits.notes)
         """Notes of the data batches in the dirty range."""
         self.stretches = Stretches(self._work.plan, self._work.limits)
-        """Stretches of the same batches."""
+        """Stretches of these batches."""
         self.end_offset = self._work.plan.first_dirty_offset - 1
         """Last offset that the map covers."""
         self.notes_before: dict[int, int] = {}
-        """Maps the base offset of a segment to the number of notes before the segment's own."""
+        """Maps a segment's base offset to the number of notes that precede those of the segment."""
         self.has_transactions = False
         """True if a marker or a transactional batch was read."""
         self.last_seen = offset - 1
         self._began: tuple[int, int] | None = None
-        """Base offset of the first segment, and the position from which on it was added."""
+        """Base offset of the first segment added, and the position in it at which that began."""
 
     @property
     def size(self) -> int:
@@ -116,7 +116,7 @@ class CompiledMap:
         self._hasher.last_seen = offset
 
     def mapped(self) -> Mapped:
-        """Return the content that another map can `take_over`, without the tuples of `offsets`."""
+        """Return everything that another map can `take_over`, which excludes the keys in `offsets`."""
         notes, stretches = self.notes.kept(), self.stretches.noted()
         return Mapped(
             self.size,
@@ -130,11 +130,11 @@ class CompiledMap:
         )
 
     def take_over(self, mapped: Mapped) -> None:
-        """Add the map of the segments that follow, except its keys, which must be added by `offsets.add_hashed`."""
+        """Append the map of the segments that follow, except its keys; add those with `offsets.add_hashed`."""
         self.end_offset = max(self.end_offset, mapped.end_offset)
         self.last_seen = max(self.last_seen, mapped.last_seen)
         before = self.notes.total
-        # If both maps have a part of a segment, this map has the first part.
+        # If both maps cover parts of the same segment, this map covers the first part.
         self.notes_before = {base: before + count for base, count in mapped.notes_before.items()} | self.notes_before
         self.notes.append(mapped.notes)
         self.notes.total = before + mapped.all_notes
@@ -146,7 +146,7 @@ class CompiledMap:
         self.offsets.close()
 
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
-        """Add the keys of a segment from a byte position on; return True if the map was full before its end.
+        """Add the keys of a segment from a byte position on; return True if the map was full before the segment's end.
 
         Dirty records before that position must have been added already.
         """
@@ -167,7 +167,7 @@ class CompiledMap:
         return False
 
     def finish(self) -> None:
-        """Complete the map. A spilled map has no lookup by key, so the clean section is added, too."""
+        """Complete the map. If it has spilled, also add the clean section, because a spilled map has no lookup by key."""
         if self.offsets.is_spilled:
             if self.disordered is not None:
                 raise self.disordered
@@ -175,7 +175,7 @@ class CompiledMap:
             self.forget_keys()
 
     def forget_keys(self) -> None:
-        """Replace the keys by the offsets of their last records; lookups by key are no longer possible."""
+        """Replace the keys with the offsets of their last records. Afterwards, lookup by key is not possible."""
         self.latest = self.offsets.latest()
 
     def _expected_tuples(self, added: int) -> int:
@@ -210,7 +210,7 @@ class CompiledMap:
         return part.row
 
     def _add_records(self, chunk: Rows, start: int, end: int) -> _Part | None:
-        """Add the records of rows. If the map becomes full, return the part of the last batch that it took, else None."""
+        """Add the records of rows. If the map becomes full, return the part of the last batch that was added, otherwise None."""
         added = 0
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
             taken = self.offsets.add(self._hasher.tuples, count)
@@ -232,7 +232,7 @@ class CompiledMap:
             self.disordered = RecordsOutOfOrder(chunk.path, position, reason)
 
     def _part_of(self, chunk: Rows, start: int, added: int) -> _Part:
-        """Find the record at which the map was full: it took `added` records with keys from row `start` on."""
+        """Find the record at which the map was full, after `added` records with keys from row `start` on."""
         least = self._work.plan.first_dirty_offset
         for row in chunk.with_step(MAP, start):
             last_offset = None
@@ -246,7 +246,7 @@ class CompiledMap:
         raise AssertionError("the map is full although it took every record")
 
     def _bytes_of_chunks_before(self, segment: SegmentPlan, start: int, at: int) -> int:
-        """Return the number of bytes from `start` to the chunk in which the plain engine would read the batch at `at`."""
+        """Return the number of bytes from `start` to the beginning of the chunk in which the plain engine would read `at`."""
         work = self._work
         file = work.env.open(work.log_path(segment), read_only=True)
         try:
@@ -290,9 +290,9 @@ class CompiledMap:
 def choose_rows(
     records: RowRecords, chunk: Rows, tracker: TransactionTracker | None, *, follows_data: bool = False
 ) -> bool:
-    """Set STEP to MAP in rows of data, except data of aborted transactions; return True if any data is left out.
+    """Set STEP to MAP in the rows of data, except data of aborted transactions; return True if any data is left out.
 
-    Control batches are reported to the tracker and, with `follows_data`, transactional batches, too. Without a tracker,
+    Reports control batches to the tracker and, with `follows_data`, all transactional batches. Otherwise, or without a tracker,
     aborted data is mapped like other data.
     """
     rows = chunk.rows

@@ -38,14 +38,14 @@ _NO_OFFSETS = array("q")
 
 
 class CompiledRewriter:
-    """A `Rewriter` that looks up records in `Survivors`."""
+    """A `Rewriter` that asks `Survivors` which records to keep."""
 
     writer_type = CompiledWriter
 
     def __init__(
         self, work: RoundWork, records: RowRecords, survivors: Survivors, tracker: TransactionTracker | None = None
     ) -> None:
-        """`tracker`: the transactions of the earlier part of the log, if this rewriter continues after it."""
+        """`tracker`: the tracker of the preceding segments, if this rewriter continues after them."""
         plan = work.plan
         self.tracker = TransactionTracker() if tracker is None else tracker
         self._work = work
@@ -57,11 +57,11 @@ class CompiledRewriter:
         self._counts = array("q", bytes(8 * fates.COUNTS))
         self._kept_records = numbers("i", 1)
         self._extra = Unpacker()
-        """Finished parts of the chunk's output: whole batches, and compressed records."""
+        """Finished parts of the chunk's output: whole batches, and the compressed records of batches."""
         self._out = numbers("B", 1)
 
     def rewrite(self, segment: SegmentPlan, writer: CompiledWriter) -> None:
-        """Append the kept records of a segment."""
+        """Append the records of a segment that are kept to `writer`."""
         work, stats = self._work, self._work.stats
         for start, stop in self._survivors.begin(segment, self._counts):
             for chunk in self._records.chunks(work.env, work.log_path(segment), start, stop):
@@ -75,7 +75,7 @@ class CompiledRewriter:
                         self._rewrite_rows(chunk, first, end, segment, writer)
                 stats.bytes_written += writer.size - size_before
                 work.throttle(writer.size - size_before)
-        # This includes the skipped stretches.
+        # The whole segment counts, including the stretches that were skipped.
         stats.bytes_read += segment.size
         self._count()
 
@@ -113,7 +113,7 @@ class CompiledRewriter:
             self._write_rows(chunk, start, stop, writer)
 
     def _put(self, chunk: Rows, row: int, written: _Written) -> None:
-        """Store a rewritten batch for `assemble`."""
+        """Keep a rewritten batch until `assemble` adds it to the output."""
         rows = chunk.rows
         rows[fields.STEP, row] = steps.DROP
         if written.batch is not None:
@@ -164,7 +164,7 @@ class CompiledRewriter:
         rows = chunk.rows
         columns = numbers("q", 3, end - start)
         if next_without_step(rows, start, end, steps.COPY) == end:
-            # Written directly from the read buffer.
+            # All batches are copied, so write them directly from the read buffer.
             first, last = rows[fields.POSITION, start], rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1]
             assembly.copy_columns(rows, start, end, columns)
             writer.append_columns(chunk.data[first:last], columns, end - start)
@@ -191,7 +191,7 @@ class CompiledRewriter:
 
 
 class _Written:
-    """A `Target` that receives one batch in place of the writer."""
+    """A `Target` that keeps the one batch that it receives, instead of writing it."""
 
     def __init__(self, writer: CompiledWriter) -> None:
         self.batch: Buffer | None = None

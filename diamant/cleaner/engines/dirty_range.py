@@ -28,11 +28,11 @@ class KeyMap(Protocol):
     """Last offset that the map covers."""
 
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
-        """Add the keys of a segment from a byte position on; return True if the map was full before its end."""
+        """Add the keys of a segment from a byte position on; return True if the map was full before the segment's end."""
         ...
 
     def finish(self) -> None:
-        """Complete the map, after all segments were added or the map was full."""
+        """Complete the map, after all segments have been added or the map was full."""
         ...
 
     @property
@@ -48,11 +48,11 @@ class DirtyStart(NamedTuple):
     """The batch with which the first pass begins, at or before the first dirty offset."""
 
     segment: int
-    """Index of its segment in the plan."""
+    """Index, in the plan, of the batch's segment."""
     position: int
-    """Position in that segment, in bytes."""
+    """The batch's position in that segment, in bytes."""
     offset: int
-    """The batch's base offset, or a lower bound; if there is no batch, the next segment's base offset."""
+    """The batch's base offset, or a lower bound of it; if there is no batch, the next segment's base offset."""
 
 
 def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
@@ -81,9 +81,9 @@ def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
 def add_segments(
     work: RoundWork, key_map: KeyMap, start: DirtyStart, end: int | None = None, stop: int | None = None
 ) -> bool:
-    """Add the segments from `start` up to the index `end`; return True if the map was full before their end.
+    """Add the plan's segments from `start` to the index `end`, exclusive; return True if the map was full before the end.
 
-    With `stop`, add only the first `stop` bytes of the last segment, up to the end of a batch; the rest may be added later.
+    With `stop`, which must be the end of a batch, add only the first `stop` bytes of the last segment; the rest may follow later.
     """
     plan = work.plan
     tracker = TransactionTracker()
@@ -115,7 +115,7 @@ def map_dirty_range(
     start: DirtyStart | None = None,
     add: Callable[[RoundWork, KeyMapT, DirtyStart], bool] = add_segments,
 ) -> bool:
-    """Read the dirty range into `key_map` with `add`; return True if the map was full before its end.
+    """Add the dirty range to `key_map` with `add`; return True if the map was full before the end of the range.
 
     `start`: the result of `dirty_start`, if the caller has it.
     """

@@ -36,20 +36,23 @@ class Rewriter(Protocol[WriterT]):
 
     @property
     def writer_type(self) -> type[WriterT]:
-        """The writer of the outputs."""
+        """The class that writes the outputs."""
         ...
 
     def rewrite(self, segment: SegmentPlan, writer: WriterT) -> None:
-        """Append the kept records of a segment. Raises CorruptLog, OutputOverflow, OSError, and the errors of `check_done`."""
+        """Append the records of a segment that are kept.
+
+        Raises CorruptLog, OutputOverflow, OSError, and the errors of `check_done`.
+        """
         ...
 
 
 def rewrite_group(
     work: RoundWork, rewriter: Rewriter[WriterT], group: Sequence[SegmentPlan]
 ) -> Iterator[OutputSegment]:
-    """Yield the output of a group, written but not synced; in mode prompt several outputs if recompression makes one too large.
+    """Rewrite a group, and yield its output, which is not synced; in mode prompt, several if recompression makes one too large.
 
-    An output that fails leaves no files.
+    If an output fails, its files are removed.
     """
     start = 0
     while start < len(group):
@@ -86,7 +89,7 @@ def _rewrite_from(
         writer.abandon()
         if plan.is_kafka:
             raise
-        # A caller can exclude the segment and clean the others (`quarantine`).
+        # CorruptLog lets the caller leave out the segment and clean the others (`quarantine`).
         reason = f"the rewritten records do not fit into one segment: {error.reason}"
         raise CorruptLog(work.log_path(group[end]), 0, reason) from error
     except BaseException:
@@ -95,6 +98,6 @@ def _rewrite_from(
 
 
 def _aborted_reaching_into(plan: CleanPlan, segment: SegmentPlan) -> Iterator[AbortedTxn]:
-    # All transactions that reach into the segment, not only those of the dirty part (KAFKA-8351, KAFKA-13727).
+    # All aborted transactions that reach into the segment, not only those in the dirty part (KAFKA-8351, KAFKA-13727).
     index = bisect_left(plan.segments, segment.base_offset, key=lambda one: one.base_offset)
     return aborted_from(plan, index, segment.next_base_offset)

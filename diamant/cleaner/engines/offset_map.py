@@ -3,7 +3,7 @@
 A keyed 128-bit hash identifies a key (`kernels/offset_map.py`), so an entry takes 24 bytes. The table starts small and
 grows. When it reaches its limit:
 
-* With `max_entries`, as in Kafka, the map is *full*: `add` takes no more, and the round ends there.
+* With `max_entries`, as in Kafka, the map is *full*: `add` accepts no more, and the round ends there.
 * Without `max_entries`, it *spills*: from then on tuples of hash and offset are written to a temporary file, partitioned by
   hash. The tuples of the clean section follow (`add_older`), because a spilled table has no lookup by key. `latest` then loads
   one partition at a time into the table, and splits partitions that are too large.
@@ -16,10 +16,10 @@ memory or, after spilling, are merged from one sorted run per partition during t
 
 The file is unlinked as soon as it is created, so it disappears with the process, even after a crash.
 
-Memory: the table, at most `memory_bytes`, while it grows and while it is searched. After spilling: buffers of a quarter of
-that while tuples are written; one table of at most `memory_bytes` while they are reduced; buffers of a quarter while runs
-are merged. In addition `MAX_READ_BYTES`, and 16 bytes for each block in the file. Disk: 24 bytes per record with a key
-and 8 per key; the same again for partitions that are split.
+Memory: at most `memory_bytes` for the table, even while it grows. After spilling: a quarter of that for buffers while tuples are
+written, at most `memory_bytes` for the table of a partition while `latest` loads it, and a quarter for buffers while runs are
+merged. In addition, `MAX_READ_BYTES`, and 16 bytes for each block in the file. Disk: 24 bytes per record with a key and 8 bytes
+per key; twice as much for partitions that are split.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ FULL_AT = 0.85
 SPREAD_AT = 0.8
 """Largest share of slots in use while keys are added in hash order."""
 SAMPLE = 4096
-"""Size of the sample that estimates the share of keys already in the table."""
+"""Number of keys in the sample from which the share of keys that are already in the table is estimated."""
 STEPS = 256
-"""Number of steps in which `add_hashed` adds its parts in turns."""
+"""Number of slices in which `add_hashed` adds each of several parts."""
 MAX_PARTITIONS = 256
 SPLIT_INTO = 16
 """Number of parts into which a partition that does not fit into the table is split."""
@@ -68,7 +68,7 @@ _GIVE_BACK_BYTES = 1024 * 1024
 
 
 class OffsetMap:
-    """An offset map; see the module. Owned by one thread."""
+    """An offset map (see the module docstring). Belongs to one thread."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class OffsetMap:
         expected_tuples: Callable[[int], int] = lambda added: 4 * added,
         least_slots: int = ENGINE_LIMITS.table_slots,
     ) -> None:
-        """Make an empty map. `spill` creates the spill file; without it, or with `max_entries`, the map never spills.
+        """Create an empty map. `spill` creates the spill file; without it, or with `max_entries`, the map never spills.
 
         `expected_tuples` estimates the final number of tuples from the number added so far.
         """
@@ -96,41 +96,41 @@ class OffsetMap:
         self.table = new_table(min(FIRST_SLOTS, self._max_slots))
         """The table, for kernels. Each `add` may replace it. It always has an empty slot."""
         self.size = 0
-        """Keys in the table. After `latest`: keys in the map."""
+        """Number of keys in the table; after `latest`, number of all keys."""
         self.added = 0
-        """Tuples added so far."""
+        """Number of tuples added so far."""
         self.is_in_order = True
-        """True if later tuples have greater offsets; otherwise offsets are compared."""
+        """True if tuples are added in offset order; if False, `add` keeps the greater offset of a key."""
         self._spilled: _Partitions | None = None
 
     @property
     def is_spilled(self) -> bool:
-        """True if the table is incomplete: call `add_older`, not `find`."""
+        """True if the map has spilled, so that the table is incomplete: call `add_older` instead of `find`."""
         return self._spilled is not None
 
     @property
     def room(self) -> int:
-        """Least number of keys that the map can still take before it is full or spills."""
+        """Number of keys that can certainly be added before the map is full or spills."""
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
     def take(self) -> Iterator[Tuples]:
-        """Yield all keys with their last offsets in hash order, and empty the table. Each block overwrites the previous one."""
+        """Remove and yield all keys with their last offsets, in hash order. Each block overwrites the previous one."""
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0
         while slot < len(self.table):
             slot, count = offset_map.take_tuples(self.table, slot, words)
             if count:
                 yield words[:count]
-        # The next flush will need a table of the same size.
+        # The map will be filled again, and then need a table of the same size.
         self.table = new_table(len(self.table))
         self.size = 0
 
     def move_to(self, partitions: memoryview[int]) -> list[int] | None:
         """Move the keys with their last offsets to uint64[partitions, room, 3]; return the number of keys in each partition.
 
-        The second half of the hash selects the partition; keys are in the order of the first half. The number of partitions is
-        a power of two. Returns None if a partition is full; the map is then unusable.
+        The second half of the hash selects the partition, in which keys are ordered by the first half. The number of partitions
+        must be a power of two. Returns None if a partition is full; the map is then unusable.
         """
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         fill = array("q", bytes(8 * len(partitions)))
@@ -144,7 +144,7 @@ class OffsetMap:
         return fill.tolist()
 
     def add(self, tuples: Tuples, count: int) -> int:
-        """Add the first `count` tuples; return the number added, less than `count` if the map is full."""
+        """Add the first `count` tuples; return the number added, which is less than `count` if the map is full."""
         self.added += count
         at = 0
         while at < count:
@@ -159,9 +159,10 @@ class OffsetMap:
         return count
 
     def make_room_for(self, part: memoryview, count: int) -> None:
-        """Grow before `count` tuples are added in hash order; `part` has some of them.
+        """Grow the table before `count` tuples are added in hash order. `part` contains some of them.
 
-        If the table grew while they are added, all keys would cluster at its front. A sample estimates the number of new keys.
+        If it grew while they were being added, their keys would cluster at its front. The number of new keys is estimated from
+        a sample of `part`.
         """
         sampled = min(len(part) // ENTRY_BYTES, SAMPLE)
         if not sampled:
@@ -175,10 +176,10 @@ class OffsetMap:
             self._grow()
 
     def add_hashed(self, parts: Sequence[memoryview]) -> None:
-        """Add tuples in hash order; there must be `room` for all. Offsets are compared from now on.
+        """Add tuples in hash order. There must be `room` for all of them. Makes `is_in_order` false.
 
-        Each part is sorted by hash, and all parts cover the same range of hashes. They are added in turns, so that each page of
-        the table is visited once.
+        Each part is sorted by hash, and all parts cover the same range of hashes. The first slices of all parts are added, then
+        the second slices, and so on, so that each page of the table is visited only once.
         """
         self.is_in_order = False
         self.make_room_for(max(parts, key=len), sum(map(len, parts)) // ENTRY_BYTES)
@@ -191,9 +192,9 @@ class OffsetMap:
                     self.add(_some(part, start, end), end - start)
 
     def add_older(self, tuples: Tuples, count: int) -> None:
-        """Add tuples of the clean section, ascending. Each is kept unless its key has a later offset in the dirty range.
+        """Add tuples of the clean section, in offset order. An offset is kept unless its key has a later one in the dirty range.
 
-        On Spark, they include records of aborted transactions, whose offsets may lie in the dirty range.
+        On Spark, records of aborted transactions are added as well; their offsets may lie in the dirty range.
         """
         if self._spilled is None:
             raise ValueError("the map has not spilled: look keys up instead")
@@ -204,7 +205,7 @@ class OffsetMap:
         return offset_map.find_key(self.table, self.k0, self.k1, key)
 
     def latest(self) -> LatestOffsets:
-        """Turn the map into the kept offsets. Afterwards only `close` may be called."""
+        """Return the offsets to keep, for which the map is used up: afterwards only `close` may be called."""
         if self._spilled is None:
             return _InMemory(self._eat_table())
         self.table = new_table(self._least_slots)
@@ -244,7 +245,7 @@ class OffsetMap:
         partitions = 4
         while partitions < MAX_PARTITIONS and partitions * self._max_slots * FULL_AT < 2 * tuples_expected:
             partitions *= 2
-        # Table and buffers coexist for a moment, which takes a quarter more memory, but untouched pages cost nothing.
+        # The buffers take a quarter more memory while the table still exists, but pages of them that are not yet used take none.
         self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4, self._least_slots)
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0
@@ -257,7 +258,7 @@ class OffsetMap:
         self.size = 0
 
     def _eat_table(self) -> Offsets:
-        """Return the table's offsets, sorted, in the table's own memory."""
+        """Return the table's offsets, sorted, in memory that belonged to the table."""
         offsets = _offsets_of(self.table)
         _give_back(self.table, len(offsets) // 3 + 1, len(self.table))
         self.table = new_table(self._least_slots)
@@ -265,12 +266,12 @@ class OffsetMap:
 
 
 class LatestOffsets(Protocol):
-    """The offsets that are kept, read in ascending order."""
+    """The offsets to keep, to be read in ascending order."""
 
     def window(self, first_offset: int, last_offset: int) -> Offsets:
-        """Return kept offsets, ascending: all from `first_offset` to `last_offset`, possibly with others.
+        """Return, in ascending order, all offsets to keep from `first_offset` to `last_offset`, and possibly others.
 
-        Offsets below the greatest `first_offset` so far may be missing.
+        Offsets below the greatest `first_offset` of earlier calls may be missing.
         """
         ...
 
@@ -291,7 +292,7 @@ class _Merged:
         self._readers = [_RunReader(file, run, room) for run in runs if run.count]
         self._offsets = array("q")
         self._end = -1
-        """Offsets up to here have been read."""
+        """All offsets up to this one have been read."""
 
     def window(self, first_offset: int, last_offset: int) -> Offsets:
         if last_offset <= self._end:
@@ -313,7 +314,7 @@ class _Merged:
 
 
 class _Run:
-    """Positions of the ascending offsets of one run."""
+    """A run of ascending offsets in the spill file."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int]] = []
@@ -370,7 +371,7 @@ class _RunReader:
 
 
 class _Partition:
-    """Blocks of tuples with the same bits of their hash."""
+    """The blocks of a partition, whose tuples have the same value in some bits of the hash."""
 
     def __init__(self) -> None:
         self.older: list[tuple[int, int]] = []
@@ -379,7 +380,7 @@ class _Partition:
 
 
 class _Partitions:
-    """Tuples being written to the spill file: all tuples, or those of a partition that is being split."""
+    """Writes tuples to the spill file by partition: all tuples, or those of a partition that is to be split."""
 
     def __init__(self, file: File, partitions: int, shift: int, buffer_bytes: int, least_slots: int) -> None:
         self.file = file
@@ -424,7 +425,7 @@ class _Partitions:
         self._fill[index] = 0
 
     def reduce(self, max_slots: int) -> tuple[list[_Run], int]:
-        """Return a run of kept offsets for each partition, and the number of keys in the dirty range."""
+        """Return runs of the offsets to keep, and the number of keys in the dirty range."""
         runs: list[_Run] = []
         keys = 0
         bits = (len(self._partitions) - 1).bit_length()
@@ -467,7 +468,7 @@ class _Partitions:
         return runs, size
 
     def _append(self, runs: list[_Run], offsets: memoryview[int]) -> None:
-        """Append ascending offsets to the last run, or to a new one if they begin below its end (`add_older`)."""
+        """Append ascending offsets to the last run or, if they begin below its end (`add_older`), to a new run."""
         if len(offsets) and offsets[0] <= runs[-1].last:
             runs.append(_Run())
         runs[-1].append(self.file, offsets)
@@ -482,9 +483,9 @@ class _Partitions:
 
 
 def open_spill_file(env: Env, directory: str) -> File:
-    """Create an unlinked file for an `OffsetMap` in `directory`."""
-    # After a crash before the unlink, the next start removes files with this suffix. The pid is in the name because the
-    # processes of a divided round may each create a file at the same time.
+    """Create a file for an `OffsetMap` in `directory`, and unlink it."""
+    # If the process crashes before the unlink, the broker's next start removes the file because of its suffix. The name has the
+    # pid because several processes of a divided round may create a file at the same time.
     path = f"{directory}/offset-map-{os.getpid()}.deleted"
     env.remove(path, missing_ok=True)
     file = env.create_new(path)
@@ -508,7 +509,7 @@ def _read(file: File, position: int, target: memoryview[int]) -> None:
 
 
 def shared_tuples(partitions: int, room: int) -> memoryview[int]:
-    """Return uint64[partitions, room, 3], shared with processes forked later. Pages are allocated when written.
+    """Return uint64[partitions, room, 3] in memory shared with later forks. Its pages are allocated when they are written.
 
     Raises OSError if the memory is not available.
     """
@@ -524,7 +525,7 @@ def part_of(partitions: memoryview[int], index: int, count: int) -> memoryview:
 
 
 def _some(part: memoryview, start: int, end: int) -> Tuples:
-    """Return the tuples `start` to `end` of `part`, at least one tuple."""
+    """Return the tuples `start` to `end` of `part`, which must be at least one tuple."""
     return part[start * ENTRY_BYTES : end * ENTRY_BYTES].cast("Q", (end - start, 3))
 
 
@@ -542,7 +543,7 @@ def _sort(offsets: array[int]) -> None:
 
 
 def _move(old: Tuples, new: Tuples) -> None:
-    """Move the content of one table to another. Both are in hash order, so old pages are released as new pages are filled."""
+    """Move the content of one table to another. Both are in hash order, so old pages can be freed while new pages are filled."""
     step = _GIVE_BACK_BYTES // ENTRY_BYTES
     for start in range(0, len(old), step):
         end = min(start + step, len(old))
@@ -551,7 +552,7 @@ def _move(old: Tuples, new: Tuples) -> None:
 
 
 def _give_back(table: Tuples, start: int, end: int) -> None:
-    """Return the whole pages of slots `start` to `end` to the system."""
+    """Return to the system all pages that lie completely within the slots `start` to `end`."""
     pages = table.obj
     if not isinstance(pages, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return
