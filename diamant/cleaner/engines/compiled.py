@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 
 Divide: TypeAlias = Callable[[MapSurvivors, OnOutput], tuple[AddSegments, RewriteGroups]]
-"""Returns functions that run the two passes in parts, and that call the given `OnOutput` for each output they have written."""
+"""Returns functions that run the two passes in parts. They call the given `OnOutput` for each output that they have written."""
 
 
 def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWriter]:

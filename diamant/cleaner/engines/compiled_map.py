@@ -72,9 +72,9 @@ class CompiledMap:
             least_slots=work.limits.table_slots,
         )
         self.latest: LatestOffsets | None = None
-        """The offsets of all keys' last records, which `forget_keys` leaves; None before."""
+        """After `forget_keys`, the offset of each key's last record; None before."""
         self.may_forget_keys = True
-        """True if lookup by offset is enough: each dirty record that the rewrite will judge was added, and in offset order."""
+        """True if lookup by offset is enough: all dirty records that the rewrite will judge were added, in offset order."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
@@ -86,7 +86,7 @@ class CompiledMap:
         self.begin_at(0)
 
     def begin_at(self, offset: int) -> None:
-        """Begin another part of the log, at `offset` or later. Keep the keys of the earlier parts, but nothing else of them."""
+        """Begin another part of the log, at `offset` or later. Of the earlier parts, keep only the keys."""
         self.notes = BatchNotes(limit=self._work.limits.notes)
         """Notes of the data batches in the dirty range."""
         self.stretches = Stretches(self._work.plan, self._work.limits)
@@ -246,7 +246,7 @@ class CompiledMap:
         raise AssertionError("the map is full although it took every record")
 
     def _bytes_of_chunks_before(self, segment: SegmentPlan, start: int, at: int) -> int:
-        """Return the number of bytes from `start` to the beginning of the chunk in which the plain engine would read `at`."""
+        """Return the number of bytes from `start` to the chunk in which the plain engine would read the position `at`."""
         work = self._work
         file = work.env.open(work.log_path(segment), read_only=True)
         try:

@@ -55,7 +55,7 @@ SPREAD_AT = 0.8
 SAMPLE = 4096
 """Number of keys in the sample from which the share of keys that are already in the table is estimated."""
 STEPS = 256
-"""Number of slices in which `add_hashed` adds each of several parts."""
+"""Number of slices into which `add_hashed` divides each part, if there are several."""
 MAX_PARTITIONS = 256
 SPLIT_INTO = 16
 """Number of parts into which a partition that does not fit into the table is split."""
@@ -205,7 +205,7 @@ class OffsetMap:
         return offset_map.find_key(self.table, self.k0, self.k1, key)
 
     def latest(self) -> LatestOffsets:
-        """Return the offsets to keep, for which the map is used up: afterwards only `close` may be called."""
+        """Convert the map to the offsets to keep, and return them. Afterwards only `close` may be called."""
         if self._spilled is None:
             return _InMemory(self._eat_table())
         self.table = new_table(self._least_slots)
@@ -245,7 +245,7 @@ class OffsetMap:
         partitions = 4
         while partitions < MAX_PARTITIONS and partitions * self._max_slots * FULL_AT < 2 * tuples_expected:
             partitions *= 2
-        # The buffers take a quarter more memory while the table still exists, but pages of them that are not yet used take none.
+        # Until the table is empty, the buffers take up to a quarter more memory. Pages that have not been touched take none.
         self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4, self._least_slots)
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0

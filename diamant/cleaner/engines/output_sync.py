@@ -1,6 +1,6 @@
 """Syncs finished outputs and hands them over in order, while the next ones are being written.
 
-Several concurrent syncs take hardly longer than one. Sequential syncs took half the time of a round with many outputs.
+Several concurrent syncs take hardly longer than one. Sequential syncs took half of the time in a round with many outputs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from diamant.storage import names
 from diamant.storage.env.env import Env
 
 SYNC_THREADS = 4
-"""Number of threads for engines in a process of their own."""
+"""Number of threads for engines that run in a separate process."""
 
 MAX_PENDING = 8
-"""Limit of outputs that are complete but not yet durable; adding another one waits for the oldest."""
+"""Maximum number of outputs that are complete but not yet durable; if there are more, `add` waits for the oldest."""
 
 
 class OutputSync:
-    """The outputs being synced. A context manager: its exit hands over pending outputs or, after an error, removes them.
+    """Syncs outputs. As a context manager, it hands over pending outputs on exit or, after an error, removes them.
 
-    `threads` threads sync concurrently; with 0, `add` syncs and hands over each output before it returns. `on_written` is called
-    for each output during its sync; `on_output`, once it is durable, in the thread that calls `add`.
+    `threads` threads sync concurrently; with 0, `add` syncs and hands over each output before it returns. For each output,
+    `on_written` is called before or during the sync, and `on_output` when the output is durable, both in the thread that calls
+    `add`.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class OutputSync:
         self._pool = ThreadPoolExecutor(threads, "sync-output") if threads else None
 
     def add(self, output: OutputSegment) -> None:
-        """Take an output whose files are written and closed. The OSError of a failed sync is raised here or on exit."""
+        """Add an output whose files are written and closed. The OSError of a failed sync is raised here, later, or on exit."""
         paths = self._paths(output)
         if self._pool is None:
             self._on_written(output)
@@ -69,7 +70,7 @@ class OutputSync:
         output, syncs = self._pending[0]
         for sync in syncs:
             sync.result()
-        self._pending.popleft()  # from here on the receiver owns it
+        self._pending.popleft()  # from now on the receiver owns it
         self._on_output(output)
 
     def _give_up(self) -> None:

@@ -1,7 +1,7 @@
-"""Segments as chunks of parsed batches. Chunks read for the map are kept for the rewrite, within a memory limit.
+"""Reads segments as chunks of parsed batches.
 
-A small round reads dirty segments twice, for the map and for the rewrite. The kept chunks make the second read
-unnecessary.
+Both the map and the rewrite need the dirty segments. Within a memory limit, the chunks that were read for the map are kept for
+the rewrite, so that a small round reads them only once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ParsedChunk(NamedTuple):
-    """Adjacent whole batches."""
+    """A part of a segment that consists of whole batches."""
 
     path: str
     position: int
@@ -38,13 +38,13 @@ class ParsedChunk(NamedTuple):
     """The batches, possibly followed by a part of the next one."""
     entries: list[PlainRun | ChunkBatch]
     size: int
-    """Bytes of the whole batches."""
+    """Size of the whole batches, in bytes."""
     memory_bytes: int
-    """Upper bound of the chunk's memory."""
+    """Upper bound on the memory that the chunk takes."""
 
 
 class ParsedChunks:
-    """The chunks of one round. Memory: twice `parsed_bytes`, for the kept chunks and for the current one."""
+    """Reads and keeps the chunks of one round. Memory: `parsed_bytes` for the kept chunks, and the same for the current one."""
 
     def __init__(self, work: RoundWork) -> None:
         self.payloads = SmallPayloads()
@@ -69,7 +69,7 @@ class ParsedChunks:
             self._kept[segment.base_offset], self._room = kept, room
 
     def take(self, segment: SegmentPlan) -> Iterable[ParsedChunk]:
-        """Return the chunks of a whole segment, which are not kept any longer. Raises CorruptLog, OSError."""
+        """Return the chunks of a whole segment, and stop keeping them. Raises CorruptLog, OSError."""
         kept = self._kept.pop(segment.base_offset, None)
         return self._parse(segment, 0) if kept is None else kept
 
@@ -93,10 +93,10 @@ class ParsedChunks:
 
 
 def _checked_order(chunk: ParsedChunk, last_offset: int) -> int:
-    """Return the last offset of a chunk. Raises CorruptLog if the offsets of its batches do not ascend from `last_offset` on."""
+    """Return the last offset of a chunk. Raises CorruptLog unless its offsets ascend and are greater than `last_offset`."""
     for entry in chunk.entries:
         if isinstance(entry, PlainRun):
-            # Offsets ascend within a run, so its ends suffice.
+            # Offsets ascend within a run, so checking the first and the last one is enough.
             at = entry.batches[0][0]
             offsets = parse_header(chunk.data, at).base_offset, entry.batches[-1][4]
         else:
@@ -107,9 +107,9 @@ def _checked_order(chunk: ParsedChunk, last_offset: int) -> int:
 
 
 def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limits: EngineLimits) -> ParsedChunk:
-    """Return the whole batches in `data`, read at `position` of a segment's file. Raises CorruptLog as `read_chunks` does.
+    """Return the whole batches in `data`, which was read at `position` of a segment's file. Raises CorruptLog like `read_chunks`.
 
-    Plain batches are parsed until they take `parsed_bytes` of memory.
+    Plain batches are parsed into runs until these take `parsed_bytes` of memory.
     """
     room = limits.parsed_bytes
     entries: list[PlainRun | ChunkBatch] = []
@@ -143,7 +143,7 @@ def _single(
 
 
 def _header(file: File, position: int, data: bytes, at: int) -> BatchHeader | None:
-    """Return the header of the batch at `at` in `data`, of any magic; None if it is incomplete."""
+    """Return the header of the batch, of any magic, at `at` in `data`; None if it is incomplete."""
     try:
         for _, header in iter_headers(data, at):
             return checked(header, at)

@@ -1,12 +1,12 @@
-"""Plain batches, read into columns: for rounds in ordinary Python over thousands of small batches.
+"""Reads plain batches into columns, so that rounds in ordinary Python can clean thousands of small batches.
 
 A batch of magic 2 is *plain* if its CRC is valid and its records have keys and are encoded as clients encode them: with
 the shortest lengths, ascending offsets, and no bytes before or after them. It is not a marker and has no delete horizon. It may
-be compressed or transactional, and have tombstones. All other batches are left to the code for batches of any format, which
-also reports errors.
+be compressed or transactional, and may contain tombstones. All other batches are left to the code for batches of any format,
+which also reports errors.
 
-Records are not objects: two lists hold the keys and offsets of a whole run of batches. A rebuilt batch is cut out of the
-original bytes, because only timestamps change in the kept records.
+Records are not objects: two lists hold the keys and offsets of a whole run of batches. When a batch is rebuilt, the original
+bytes of the kept records are copied, because only their timestamps can change.
 
 Source: Kafka's DefaultRecordBatch, DefaultRecord, and MemoryRecords.buildRetainedRecordsInto.
 """
@@ -52,19 +52,19 @@ TOMBSTONES = 1 << 16
 """Batch flag: at least one record has no value."""
 
 _HEADER = Struct(">qi4xbIhiqqq6xi").unpack_from
-"""As `HEADER_STRUCT` without leader epoch, producer epoch and sequence."""
+"""Like `HEADER_STRUCT`, but without leader epoch, producer epoch and sequence."""
 _SPECIAL = ~(CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG)
-"""Attributes that no plain batch has."""
+"""Attribute bits that no plain batch has set."""
 _MAX_VARINT_BYTES = 5
-"""Longest integer in a plain record; it limits the timestamps in a batch to half a year."""
+"""Length of the longest integer in a plain record. Timestamps in a plain batch can therefore span at most half a year."""
 _MAX_TIMESTAMP = 1 << 62
-"""A delta of `_MAX_VARINT_BYTES`, added to a timestamp below this one, does not overflow 64 bits."""
+"""Timestamps below this one do not overflow 64 bits when a delta of `_MAX_VARINT_BYTES` is added."""
 _MAX_OFFSET = 1 << 62
-"""Batches at or above it are not plain, because their offsets may exceed 64 bits."""
+"""Batches at or above this offset are not plain, because the offsets of their records may exceed 64 bits."""
 
 PlainBatch: TypeAlias = "tuple[int, int, int, int, int, int, int, int, int, bytes | None]"
 """Start and end in the chunk; start and end of its records in the columns; last offset, max timestamp, producer id, flags;
-the records' size in statistics of removed bytes; and the decompressed records, if there are several."""
+the size of its records, as counted in statistics of removed bytes; and its decompressed records, if they are needed again."""
 
 
 class _NotPlainError(Exception):
@@ -78,7 +78,7 @@ class PlainRun:
 
     def __init__(self, at: int) -> None:
         self.end = at
-        """End of the last batch in the chunk."""
+        """Position in the chunk at which the last batch ends."""
         self.batches: list[PlainBatch] = []
         self.keys: list[bytes] = []
         """Keys of all records."""
@@ -93,10 +93,10 @@ class PlainRun:
 def read_run(
     data: bytes, at: int, payloads: SmallPayloads, room: int, max_record_bytes: int = NO_RECORD_LIMIT
 ) -> PlainRun:
-    """Return the plain batches from `at` on, possibly none, that fit into `room` bytes of memory.
+    """Return the run of plain batches, possibly none, that begins at `at` and fits into `room` bytes of memory.
 
-    Batches larger than `small_payloads.MAX_BYTES` are decompressed, too, up to the rest of `room`. Batches that decompress to
-    more than `max_record_bytes` are not plain, because a record in them may exceed that limit.
+    Batches larger than `small_payloads.MAX_BYTES` are also decompressed, if the result fits into the rest of `room`. Batches that
+    decompress to more than `max_record_bytes` count as not plain, because a record in them may exceed that limit.
     """
     run = PlainRun(at)
     keys, offsets, batches = run.keys, run.offsets, run.batches
@@ -240,7 +240,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _headers_end(data: bytes, at: int) -> int:
-    """Return the end of the 1 to 63 headers whose number is at `at`; -1 if a length is not in its shortest encoding.
+    """Return the end of the record headers, whose number (1 to 63) is at `at`; -1 if they are not encoded as in a plain batch.
 
     Raises IndexError if the headers are cut off.
     """
@@ -267,7 +267,7 @@ def _headers_end(data: bytes, at: int) -> int:
 
 
 def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
-    """Return the encoded size of plain records if each had the timestamp delta `delta_ms`, as `plain_round` counts them."""
+    """Return the size that plain records would have if each had the timestamp delta `delta_ms`, for statistics."""
     more, total = varint_size(delta_ms), 0
     while at < end:
         size, at = read_varint(data, at)
@@ -281,10 +281,10 @@ def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
 def rebuilt(
     data: bytes, batch: PlainBatch, stays: Sequence[bool], payloads: SmallPayloads
 ) -> tuple[bytearray, int, int]:
-    """Return a batch in `data` without its removed records, its new max timestamp, and the removed records' size in bytes.
+    """Rebuild a batch in `data` without its removed records. Return it, its max timestamp, and the number of bytes removed.
 
-    `stays` has a flag for each record. At least one record stays, at least one is removed, and no tombstone stays. The batch
-    equals that of `rebuilt_batch.rebuilt_batch`.
+    `stays` has a flag for each record. At least one record must stay, at least one must not, and no tombstone may stay. The
+    result equals that of `rebuilt_batch.rebuilt_batch`.
     """
     begin, *_, max_timestamp, _, flags, removed_bytes, unpacked = batch
     header = parse_header(data, begin)

@@ -6,8 +6,8 @@ only once. All other batches, damaged ones included, are processed record by rec
 
 Memory: one chunk of the current segment (`io_buffer_bytes`, or one larger batch), one decompressed batch (at most
 `compression.MAX_BATCH_BYTES`), the chunks kept from the first pass (`parsed_chunks`), the output's buffers, and the keys of
-the dirty range. Mode kafka limits these to `map_max_entries`. Mode prompt has no limit, so large plans must use another
-engine.
+the dirty range. Mode kafka limits the number of keys to `map_max_entries`. Mode prompt does not limit it, so large plans must use
+another engine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class PlainMap:
-    """A `KeyMap`: a dictionary of keys."""
+    """A `KeyMap` that uses a dictionary."""
 
     def __init__(self, work: RoundWork, chunks: ParsedChunks) -> None:
         self.last_offsets: dict[bytes, int] = {}
@@ -55,7 +55,7 @@ class PlainMap:
         return self.last_offsets
 
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
-        """Add the keys of a segment from a byte position on; return True if the map was full before its end."""
+        """Add the keys of a segment from a byte position on; return True if the map was full before the segment's end."""
         work = self._work
         for chunk in self._chunks.read(segment, position):
             work.check_done()
@@ -131,7 +131,7 @@ class PlainRewriter:
         self._batches = BatchRewriter(work, self.tracker, key_map)
 
     def rewrite(self, segment: SegmentPlan, writer: SegmentWriter) -> None:
-        """Append the kept records of a segment."""
+        """Append the records of a segment that are kept to `writer`."""
         work, stats = self._work, self._work.stats
         for chunk in self._chunks.take(segment):
             work.check_done()
@@ -153,8 +153,8 @@ class PlainRewriter:
         is_for_tracker = _is_for_tracker(run, tracker)
         log_start = 0 if plan.is_kafka else plan.log_start_offset
         kept_last_offset = plan.header_end - 1
-        # This equals `record_fate.record_fate` for records with keys, except expired tombstones, because no key is mapped
-        # to an offset beyond the map's end.
+        # For records with keys, except expired tombstones, the result is that of `record_fate.record_fate`, because no key is
+        # mapped to an offset beyond the map's end.
         mapped = map(self._key_map.last_offsets.get, run.keys, repeat(record_fate.NOT_MAPPED))
         stays = list(map(ge, offsets, mapped))
         data = chunk.data

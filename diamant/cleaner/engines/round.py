@@ -38,9 +38,9 @@ from diamant.cleaner.rules.result import (
 from diamant.storage.env.env import Env
 
 AddSegments: TypeAlias = Callable[[RoundWork, Any, DirtyStart], bool]
-"""`add_segments`, or an equivalent."""
+"""`add_segments`, or a function that does the same in another way."""
 RewriteGroups: TypeAlias = Callable[[Sequence[Sequence[SegmentPlan]]], Iterable[OutputSegment]]
-"""Returns the outputs of all groups, each as `rewrite_group` does."""
+"""Rewrites all groups as `rewrite_group` does, and returns their outputs."""
 
 
 def _whole(plan: CleanPlan) -> CleanPlan:
@@ -53,23 +53,23 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Round(Generic[WriterT]):
-    """The parts of a round, to be used once and closed."""
+    """The parts of a round. Use them only once, then close them."""
 
     work: RoundWork
     key_map: KeyMap
     new_rewriter: Callable[[], Rewriter[WriterT]]
-    """Makes the rewriter once the map is complete."""
+    """Creates the rewriter once the map is complete."""
     add: AddSegments = add_segments
     rewrite: RewriteGroups | None = None
     """Replaces `rewrite_each`, unless it is None."""
     leave_alone: Callable[[CleanPlan], CleanPlan] = _whole
-    """Marks in the plan the segments that need not be rewritten, according to the map."""
+    """Returns the plan with a mark on each segment that, according to the map, need not be rewritten."""
     on_written: OnOutput = no_output
-    """Called for each output during its sync."""
+    """Called for each output once it is written, before or during its sync."""
     close: Callable[[], None] = _nothing
 
     def rewrite_each(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
-        """Yield the outputs of all groups, one group after the other."""
+        """Rewrite one group after the other, and yield their outputs."""
         rewriter = self.new_rewriter()
         for group in groups:
             yield from rewrite_group(self.work, rewriter, group)
@@ -93,12 +93,12 @@ class Engine:
         sync_threads: int = 0,
         limits: EngineLimits = ENGINE_LIMITS,
     ) -> CleanResult:
-        """Execute `plan`. Blocking; do not call it in the loop thread.
+        """Execute `plan`. This blocks, so do not call it in the loop thread.
 
         `on_output` is called for each output when its files are durable (`sync_threads`: see `output_sync`). Raises CorruptLog
-        for bytes that are not a batch, OutputOverflow for an output that would exceed a limit (in mode prompt CorruptLog for its
-        source), and the errors of `check_done`. An error removes the files of outputs not yet handed over; earlier ones
-        remain.
+        for bytes that are not a batch, OutputOverflow for an output that would exceed a limit (in mode prompt, CorruptLog for its
+        source instead), and the errors of `check_done`. After an error, outputs that have been handed over remain, and the files
+        of all other outputs are removed.
         """
         outputs: list[OutputSegment] = []
         with closing(self._new_round(RoundWork(env, plan, check_done, throttle, limits))) as parts:

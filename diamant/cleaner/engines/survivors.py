@@ -1,8 +1,8 @@
-"""Lookup of the records to keep, for the compiled rewrite: by key hash or by offset.
+"""Finds out for the compiled rewrite which records to keep, by key hash or by offset.
 
-Below the dirty range a record is looked up by its key. In the dirty range it is kept if the map has its offset. Lookup by offset
-is faster, and for most batches shows without parsing them that all or none of their records are kept. If the map has spilled, or
-is distributed over Spark's partitions, only lookup by offset is possible.
+Below the dirty range, a record is looked up by its key. In the dirty range, it is kept if the map contains its offset. Lookup by
+offset is faster: it shows for most batches, without parsing them, that all or none of their records are kept. If the map has
+spilled, or is distributed over Spark's partitions, only lookup by offset is possible.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 STRETCHES_AT_ONCE = 64
-"""Stretches whose offsets are looked up together."""
+"""Number of stretches whose offsets are looked up together."""
 
 
 class Survivors(Protocol):
-    """Lookup of the records to keep, in offset order."""
+    """Finds the records to keep. Lookups must be in offset order."""
 
     @property
     def end_offset(self) -> int:
@@ -53,26 +53,26 @@ class Survivors(Protocol):
         ...
 
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
-        """Prepare for the rewrite of a segment; yield the byte ranges to read.
+        """Prepare to rewrite a segment, and yield the byte ranges to read.
 
-        No record of the batches between these ranges is kept; such records are added to `counts`, `fates.COUNTS` counts.
+        No record between these ranges is kept. The removed records there are added to `counts` (array of `fates.COUNTS`).
         """
         ...
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield consecutive ranges that cover all rows; each is to be looked up with the `keys` and `latest` of that moment.
+        """Yield consecutive ranges that cover all rows. Finish each before taking the next: `keys` and `latest` may change.
 
         Sets the rows' NOTE. Rows whose STEP is set to `steps.PLAIN_ENGINE` must be judged with `last_offsets_in`.
         """
         ...
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return an offset for each key in the batch, such that its records get the same fates as from the map."""
+        """Return an offset for each key in the batch. These offsets lead to the same fates of its records as those in the map."""
         ...
 
 
 class MapSurvivors:
-    """`Survivors` from a `CompiledMap`: lookup is by key first, then by offset, for which the map drops its keys."""
+    """`Survivors` that uses a `CompiledMap`: first lookup by key, then lookup by offset, for which the map discards its keys."""
 
     def __init__(self, plan: CleanPlan, key_map: CompiledMap) -> None:
         self._plan = plan
@@ -84,12 +84,12 @@ class MapSurvivors:
         """Last offsets of batches that must remain, at least as a header."""
         self._ranges = numbers("q", STRETCHES_AT_ONCE + 1, fields_of.RANGE_FIELDS)
         self._unmapped: set[int] = set()
-        """Base offsets of batches in the chunk that only the first pass considered aborted."""
+        """Base offsets of batches in the chunk that the first pass, but not the rewrite, considers aborted."""
 
     def is_steady(self, first: SegmentPlan, last: SegmentPlan) -> bool:
         """Return whether the segments from `first` to `last` can be looked up in any order.
 
-        There are no transactions then, and the map does not change after the first lookup.
+        This is possible if there are no transactions, and if the map does not change after the first lookup.
         """
         if self._has_aborted or self._map.has_transactions or self._map.offsets.is_spilled:
             return False
@@ -124,11 +124,11 @@ class MapSurvivors:
 
     @property
     def latest(self) -> LatestOffsets | None:
-        """The offsets of the records to keep, once the map's keys are dropped."""
+        """The offsets of the records to keep, once the map has discarded its keys."""
         return self._map.latest
 
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
-        """Yield the ranges to read: all but the stretches of which no record is kept."""
+        """Yield the ranges to read, which exclude stretches from which no record is kept."""
         self._forget_keys_for(segment)
         position, least = 0, segment.base_offset
         if self.latest is not None:
@@ -146,7 +146,7 @@ class MapSurvivors:
         yield position, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield the range of the rows that begin in the clean section, then that of the others."""
+        """Yield the range of the rows that begin in the clean section, then the range of the other rows."""
         count, split = chunk.count, 0
         if self.latest is None:
             # Batches that begin in the clean section are judged by their keys.
@@ -185,9 +185,9 @@ class MapSurvivors:
         return found
 
     def _leave_unmapped_rows(self, rows: memoryview[int], first: int, end: int) -> None:
-        """Mark batches that only the first pass considered aborted; they are judged one by one.
+        """Mark batches that the first pass, but not the rewrite, considers aborted; they are judged one by one.
 
-        If the indexes of aborted transactions are sound, there are none. The map lacks their keys, so their records are kept.
+        They occur only if an index of aborted transactions is wrong. The map lacks their keys, so their records are kept.
         """
         self._unmapped = set()
         for row in range(first, end):

@@ -13,7 +13,8 @@ from diamant.storage.env.env import Env
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """The work of one round, owned by its thread. `check_done` and `throttle` are called for each chunk, and may raise."""
+    """One round's plan and resources. Belongs to the round's thread. `check_done` and `throttle` are called for each chunk, and
+    may raise."""
 
     env: Env
     plan: CleanPlan
