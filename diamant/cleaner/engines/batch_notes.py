@@ -1,7 +1,7 @@
 """Notes that the first pass takes on batches, so that the rewrite can keep or skip batches without reading their records.
 
 The note of a batch is the size of its records plus 1 if every record has a key and a value and no record is odd, otherwise 0
-(`kernels.offset_map.hash_records`). Notes are matched to batches by their order, so both passes must agree on which batches have one.
+(`kernels.offset_map.hash_records`). Notes are matched to batches by order, so both passes must agree on which batches have one.
 
 A stretch is a run of batches that the rewrite can skip unread if the map contains none of its offsets (`kernels.stretches`).
 """

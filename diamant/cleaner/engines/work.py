@@ -13,8 +13,7 @@ from diamant.storage.env.env import Env
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """One round's plan and resources. Belongs to the round's thread. `check_done` and `throttle` are called for each chunk, and
-    may raise."""
+    """A round's plan and resources, for one thread. `check_done` and `throttle` are called for each chunk, and may raise."""
 
     env: Env
     plan: CleanPlan

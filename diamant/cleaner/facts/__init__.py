@@ -1,1 +1,1 @@
-"""The memory of mode `prompt`, which deletes in time: facts about segments, key filters, quarantine."""
+"""The knowledge that mode `prompt` needs to delete in time: facts about segments, key filters, quarantine."""

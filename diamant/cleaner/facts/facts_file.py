@@ -1,17 +1,18 @@
-"""Files beside segments that hold facts about them (mode prompt). Kafka ignores files whose names do not begin with a number.
+"""Stores facts about segments in files beside them (mode prompt). Kafka ignores files whose names do not begin with a number.
 
-Facts belong to one file, identified by size, modification time and birth, since a segment that is cleaned again is another file.
-Facts of larger segments are filed, and collected again if they do not belong to the present segment:
+Facts apply to one `.log` file, identified by its size, modification time and birth time, because cleaning a segment replaces its
+file. Facts of larger segments are stored. If they do not match the present file, they are collected again.
 
     diamant-<base offset, 20 digits>.facts
         4   b"DSF1"
-        4   uint32   bytes of the text that follows
-        4   uint32   its CRC-32C
+        4   uint32   length of the text in bytes
+        4   uint32   CRC-32C of the text
         n   text     JSON: the fields of SegmentFacts
-        4   uint32   CRC-32C of the rest                      this and the rest only if the JSON has "keys"
+        4   uint32   CRC-32C of the filter                    this and the filter only if the JSON has "keys"
         m            the filter of the segment's keys, see `key_filter`
 
-Integers are big-endian. A lost or damaged file costs a read of the segment's headers, and the next round rewrites the segment.
+Integers are big-endian. If the file is lost or damaged, the segment's headers are read again, and the next round rewrites the
+segment.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from diamant.storage.env.env import MAX_STATE_FILE, Buffer, Env, File
 from diamant.storage.segments.segment import scan_headers
 
 MIN_FILED_BYTES = 1024 * 1024
-"""Facts of smaller segments are not filed: collecting them again takes some milliseconds."""
+"""Facts of smaller segments are not stored, because collecting them again takes only a few milliseconds."""
 
 MAX_SENT_CHARS = 16 * 1024
-"""Longer facts are not sent with an output, because parsing them would take the loop more than 0.2 ms."""
+"""Longer facts are not sent with an output, because parsing them would block the loop for more than 0.2 ms."""
 
 _MAGIC = b"DSF1"
 _HEAD = Struct(">4sII")
@@ -44,9 +45,9 @@ _HEAD = Struct(">4sII")
 def read_facts(
     env: Env, directory: str, base_offset: int, size: int, *, min_filed_bytes: int = MIN_FILED_BYTES
 ) -> SegmentFacts:
-    """Return the facts of a closed segment of `size` bytes, from their file if that is up to date, else from the segment.
+    """Return the facts of a closed segment of `size` bytes, from the facts file if that is current, otherwise from the segment.
 
-    Callable from any thread. From the segment it reads headers, and the records of batches with a horizon. Raises CorruptLog,
+    Callable from any thread. Of the segment, it reads headers, and the records of batches with a horizon. Raises CorruptLog,
     and OSError if the segment is gone.
     """
     path = names.log_file(directory, base_offset)
@@ -68,7 +69,7 @@ def read_facts(
 
 
 def text_of_output(env: Env, directory: str, output: OutputSegment) -> str | None:
-    """Return the filed facts of an output, whose files are `.cleaned`, as JSON (`facts_from`); None if missing or too long."""
+    """Return the stored facts of an output with `.cleaned` files, as JSON (`facts_from`); None if missing or too long."""
     birth_ms = env.birth_ms(names.log_file(directory, output.base_offset) + names.CLEANED_SUFFIX)
     filed = load_facts(env, directory, output.base_offset)
     if filed is None or not is_of(filed, output.size, output.modified_ms, birth_ms):
@@ -78,7 +79,7 @@ def text_of_output(env: Env, directory: str, output: OutputSegment) -> str | Non
 
 
 def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None) -> bool:
-    """Tell whether facts from a file belong to the present segment. False without a birth time."""
+    """Return whether stored facts belong to the file with this size and these times. Without a birth time, they do not."""
     return birth_ms is not None and (facts.size, facts.modified_ms, facts.birth_ms) == (size, modified_ms, birth_ms)
 
 
@@ -88,7 +89,7 @@ def facts_path(directory: str, base_offset: int) -> str:
 
 
 def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer = b"") -> None:
-    """Write a segment's facts, with its filter if they have keys. Not synced; write errors are ignored."""
+    """Store a segment's facts and, if they include keys, its filter. Does not sync the file, and ignores write errors."""
     text = _to_json(facts).encode()
     parts: list[Buffer] = [_HEAD.pack(_MAGIC, len(text), crc32c(text)), text]
     if facts.keys is not None:
@@ -127,7 +128,7 @@ def load_filter_bytes(env: Env, directory: str, base_offset: int) -> memoryview 
 
 
 def prune(env: Env, directory: str, base_offsets: Collection[int]) -> None:
-    """Remove the facts of segments that no longer exist. Blocking; ignores errors."""
+    """Remove the facts files of all segments but those at `base_offsets`. Blocks on disk I/O; ignores errors."""
     with suppress(OSError):
         for name in env.list_dir(directory):
             if name.startswith(names.FACTS_PREFIX) and name.endswith(names.FACTS_SUFFIX):
@@ -152,7 +153,7 @@ def _to_json(facts: SegmentFacts) -> str:
 
 
 def facts_from(text: bytes | str) -> SegmentFacts:
-    """Return the facts of this JSON. Raises ValueError, KeyError or TypeError for anything else."""
+    """Parse facts that are stored as JSON. Raises ValueError, KeyError or TypeError if the text is anything else."""
     fields: JsonObject = json.loads(text)
     fields["horizons"] = tuple(Horizon(*horizon) for horizon in fields["horizons"])
     if fields["steps"] is not None:

@@ -1,13 +1,13 @@
-"""Makes filters for closed segments without a filter: rolled segments, and segments written by Spark or a thread.
+"""Makes key filters for closed segments that have none: rolled segments, and segments written by Spark or by a thread.
 
-A round makes the filters of its outputs while these are in the page cache. A rolled segment may wait long for its first round;
-until then an erasure, an explanation or a search for superseded records would have to read all of it. So its filter is made as
-soon as the cleaner is idle, about a second after the roll. Filters that are missing after a crash or an upgrade are made
+A round makes the filters of its outputs while they are in the page cache. A rolled segment may wait a long time for its first
+round; until then, an erasure, an explanation or a search for superseded records would have to read all of it. So its filter is
+made as soon as the cleaner is idle, about a second after the roll. Filters that are missing after a crash or an upgrade are made
 in the same way.
 
-Segments are read one at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`, because
-a thread of the broker would share interpreter and memory with every produce. A round, a stop or the deletion of the segment ends
-the work; the next scan of the logs continues it. Each segment is tried once in the lifetime of a broker.
+Segments are read one at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`. A thread
+of the broker would compete with produce requests for the interpreter and for memory. A round, a stop or the deletion of the
+segment ends the work, which resumes after the next scan of the logs. A broker tries each segment only once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FactsTask:
-    """A segment whose facts are to be filed with its filter."""
+    """The task of reading a segment, and storing its facts with its filter."""
 
     directory: str
     base_offset: int
@@ -48,9 +48,9 @@ FileFacts: TypeAlias = Callable[[FactsTask, CheckDone], Awaitable[None]]
 
 
 class FilterMaking:
-    """Makes missing filters; see the module. Belongs to the loop thread.
+    """Makes missing filters (see the module docstring). Belongs to the loop thread.
 
-    `blocking` runs the reads of small files; `has_other_work`, callable from any thread, tells whether to stop for now.
+    `blocking` reads small files; `has_other_work`, which is called from any thread, tells whether to stop for now.
     """
 
     def __init__(self, env: Env, blocking: Executor, file_facts: FileFacts, has_other_work: Callable[[], bool]) -> None:
@@ -72,7 +72,7 @@ class FilterMaking:
             self._making = asyncio.get_running_loop().create_task(self._make_all(logs, settings))
 
     async def stop(self) -> None:
-        """Stop making filters, and wait for the end."""
+        """Stop making filters, and wait until the work has ended."""
         self._is_stopping = True
         if self._making is not None:
             self._making.cancel()
@@ -100,9 +100,9 @@ class FilterMaking:
                 await self._file_facts(task, self._check_done)
         except CleaningAborted:
             raise
-        except Exception as error:  # the other filters are still made
+        except Exception as error:  # continue with the other filters
             if not segment.is_deleted:
-                logger.warning("%s: the filter of its keys could not be made: %s", segment.path, error)
+                logger.warning("%s: the key filter of this segment could not be made: %s", segment.path, error)
         finally:
             if segment.is_deleted and not known.log.is_deleted:
                 bases = {one.base_offset for one in known.log.segments}

@@ -1,32 +1,32 @@
-"""Key filters, which show the segments that a round may leave alone because it would not change them (mode prompt).
+"""Key filters, which show which segments a round would not change, so that it need not rewrite them (mode prompt).
 
-A round of Kafka's cleaner rewrites the whole log, however little is new. Here a segment of the clean section stays as it is if
-nothing in it would change. All of these conditions must hold:
+A round of Kafka's cleaner rewrites the whole log, even if only a few records are new. Here a segment of the clean section stays
+as it is if a round would change nothing in it. All of these conditions must be met:
 
-    no key of the dirty range may be in it                      the filter below
-    no horizon is over, and every tombstone has a horizon       `segment_facts`
+    it contains no key of the dirty range                       shown by the filter described below
+    no delete horizon has passed, every tombstone has one       known from `segment_facts`
     no marker, no batch of a transaction                        whether a marker may be removed depends on every batch of its
                                                                 transaction, so a round must see them all
     no record without a key, none below the log start, no batch of magic 0 or 1
     every batch without records is still needed for its producer's sequence
-    it is large, or has nothing to be merged with               small ones are merged as always: see `MERGED_BELOW`
+    it is large, or has nothing to be merged with               small segments are still merged: see `MERGED_BELOW`
 
-So a segment that stays is, byte for byte, what a whole round would have written, apart from the grouping of segments.
+Apart from the grouping of segments, such a segment is therefore, byte for byte, what a round over the whole log would write.
 
-The filter tells whether a hash may be one of the segment's keys. It is a sorted list of the leading bits of the hashes: 2**bits
-buckets of 8 to 16 keys, and for each key the 32 bits that follow the number of its bucket.
+The filter shows whether a hash may belong to one of the segment's keys. It is a sorted list of the leading bits of the hashes:
+2**bits buckets of 8 to 16 keys, and for each key the 32 bits that follow the number of its bucket.
 
     4 x (2**bits + 1)   uint32   index of each bucket's first key, then the number of keys
     4 x keys            uint32   ascending in each bucket
 
-It takes 4.25 to 4.5 bytes per key and has at most one false positive in 2.7e8 lookups. A weaker filter would not do: with a Bloom
-filter of one percent, any thousand new keys would seem to touch every segment. The hashes are the first halves of those in the
-map (`kernels/offset_map.py`), under the same random key, so clients cannot construct keys that collide. A filter under another
-hash key is useless.
+It takes 4.25 to 4.5 bytes per key, and has at most one false positive in 2.7e8 lookups. A weaker filter would be useless: with a
+Bloom filter that has one percent of false positives, any thousand new keys would appear to be in every segment. The hashes are
+the first halves of the hashes in the map (`kernels/offset_map.py`), with the same random key, so clients cannot construct keys
+that collide. A filter made with another hash key cannot be used.
 
-Memory: filters are in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than `MAX_KEYS`
-keys has no filter, so a filter takes at most 72 MB, and 16 bytes per key while it is made. Each dirty key takes 8 bytes. A
-segment without a filter is rewritten. Without kernels no filters are made or used.
+Memory: filters are stored in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than
+`MAX_KEYS` keys has no filter, so a filter takes at most 72 MB, and 16 bytes per key while it is made. Each dirty key takes 8
+bytes. A segment without a filter is rewritten. Without kernels, no filters are made or used.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from diamant.storage.env.env import Buffer, Env
 
 MAX_KEYS = 16 * 1024 * 1024
 MERGED_BELOW = 2
-"""A segment is merged with its neighbours, and so rewritten, if it is smaller than `segment.bytes` by this factor ..."""
+"""A segment smaller than `segment.bytes` by this factor is merged with its neighbours, and so rewritten ..."""
 MERGED_UP_TO = 8
-"""... unless it is this many times as large as the rest of its group: otherwise each erasure would rewrite it for a tombstone."""
+"""... unless it is this many times as large as the rest of its group. Otherwise each erasure would rewrite it for a tombstone."""
 MIN_LOG_BYTES = 16 * 1024 * 1024
 """Smaller logs are rewritten as a whole, which takes less than a second."""
 
@@ -60,12 +60,12 @@ _FINGERPRINT_SHIFT = 64 - 32
 
 
 class KeyFilter:
-    """The keys of one segment. `data`: the format in the module docstring."""
+    """The key filter of one segment. `data` has the format described in the module docstring."""
 
     __slots__ = ("bits", "data", "key_count")
 
     def __init__(self, data: Buffer, key_count: int) -> None:
-        """Wrap a filter. Raises ValueError if the bytes are not a filter of `key_count` keys."""
+        """Use the bytes of a filter. Raises ValueError if they are not a filter of `key_count` keys."""
         buckets = len(data) // 4 - key_count - 1
         if len(data) % 4 or buckets < 1 or buckets & (buckets - 1) or _word(data, buckets) != key_count:
             raise ValueError(f"{len(data)} bytes are not a filter of {key_count} keys")
@@ -85,13 +85,13 @@ class KeyFilter:
         return cls(data, count)
 
     def may_have_any(self, hashes: array[int]) -> bool:
-        """Tell whether any of the hashes may belong to a key; False is certain."""
+        """Return whether any of the hashes may belong to one of the segment's keys. Only the answer False is certain."""
         from diamant.kernels.key_filter import may_have_any
 
         return may_have_any(self.data, self.bits, hashes)
 
     def without(self, hashed: int) -> KeyFilter | None:
-        """Return the filter without one of its keys; None if the key is missing or the others need another number of buckets."""
+        """Return the filter without the key of this hash; None if that is missing, or if the number of buckets would change."""
         data, buckets, count = self.data, 1 << self.bits, self.key_count - 1
         if count < 0 or _bits_for(count) != self.bits:
             return None
@@ -122,7 +122,7 @@ def hash_id(hash_key: bytes) -> int:
 
 
 def no_note(*_touched: object) -> None:
-    """Discard the note."""
+    """Ignore a touched segment."""
 
 
 # -- which segments --------------------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ def segments_to_leave_alone(
     load: Callable[[int], KeyFilter | None],
     on_touched: Callable[[SegmentFacts, KeyFilter], object] = no_note,
 ) -> frozenset[int]:
-    """Return the base offsets of the segments that the round need not rewrite; see the module.
+    """Return the base offsets of the segments that the round need not rewrite (see the module docstring).
 
     `facts`: facts about the plan's segments, by base offset. `dirty_hashes`: the first halves of the hashes of all keys
-    in the map, in any order. `load` returns a segment's filter, or None. `on_touched` takes segments that only lose superseded
-    records. In mode kafka the result is empty.
+    in the map, in any order. `load` returns a segment's filter, or None. `on_touched` is called for each segment that would only
+    lose superseded records. In mode kafka the result is empty.
     """
     if plan.is_kafka:
         return frozenset()
@@ -166,10 +166,10 @@ def leave_alone(
     min_log_bytes: int = MIN_LOG_BYTES,
     on_touched: Callable[[SegmentFacts, KeyFilter, array[int]], object] = no_note,
 ) -> CleanPlan:
-    """Return the plan with `untouched` set from the facts files beside the segments; for an engine that has built its map.
+    """Return the plan with the segments added to `untouched` that, according to their facts files, need not be rewritten.
 
-    `dirty_hashes` is called only if there are facts files. `on_touched` also takes these hashes; otherwise it is as in
-    `segments_to_leave_alone`. Callable in any process that has the plan.
+    Engines call this when the map is complete, in any process that has the plan. `dirty_hashes` is called only if there are facts
+    files. `on_touched` is called as by `segments_to_leave_alone`, and also gets these hashes.
     """
     if plan.is_kafka or sum(segment.size for segment in plan.segments) < min_log_bytes:
         return plan
@@ -193,7 +193,7 @@ def leave_alone(
 
 
 def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) -> KeyFilter | None:
-    """Return the filter of the segment with these facts; None if there is none for this hash key."""
+    """Return the filter of the segment with these facts; None if it has no filter for this hash key."""
     if not ARE_COMPILED or facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
         return None
     data = load_filter_bytes(env, directory, facts.base_offset)
@@ -206,9 +206,10 @@ def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) 
 
 
 def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
-    """Tell whether the segment in `path`, of `size` bytes, has a filter for this hash key, or cannot have a filter.
+    """Return whether the segment in `path`, of `size` bytes, has a filter for this hash key, or cannot have a filter.
 
-    It cannot if files have no birth times, without which a filter cannot be matched to its segment. Blocks for the disk.
+    It cannot have one if the file system has no birth times, which are needed to match a filter to its segment. Blocks on disk
+    I/O.
     """
     birth_ms = env.birth_ms(path)
     facts = load_facts(env, path.rpartition("/")[0], names.offset_of(path.rpartition("/")[2]))
@@ -219,9 +220,9 @@ def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
 
 
 def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable[bytes], hash_key: bytes) -> bool:
-    """Return True if a filter shows for certain that the segment in `path`, of `size` bytes, holds none of `keys`.
+    """Return True if a filter proves that the segment in `path`, of `size` bytes, contains none of `keys`.
 
-    Blocks for the disk. Returns False without a readable filter for exactly this file and this hash key.
+    Blocks on disk I/O. Returns False if there is no readable filter for exactly this file and this hash key.
     """
     if size < MIN_FILED_BYTES:
         return False
@@ -242,7 +243,7 @@ def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable
 
 
 def is_worth_filters(plan: CleanPlan) -> bool:
-    """Tell whether a round should make filters for its outputs because reading the log takes longer than a moment."""
+    """Return whether the log is so large that a round should make filters for its outputs."""
     return not plan.is_kafka and sum(segment.size for segment in plan.segments) >= MIN_LOG_BYTES
 
 
@@ -255,7 +256,7 @@ def _of_clean_section(plan: CleanPlan) -> list[SegmentPlan]:
 
 
 def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
-    """Tell whether a round would change a segment only by removing superseded records."""
+    """Return whether a round would not change a segment, except by removing superseded records."""
     keys = facts.keys
     if keys is None or keys.hash_id != hash_id(plan.hash_key) or keys.has_keyless or keys.has_unstamped:
         return False
@@ -288,5 +289,5 @@ def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
 
 
 def is_large_for(segment: SegmentPlan, group: Sequence[SegmentPlan]) -> bool:
-    """Tell whether a segment is too large to be merged with the rest of its group. True if it is alone in its group."""
+    """Return whether a segment is too large to be merged with the rest of its group. True if it is alone in its group."""
     return segment.size >= MERGED_UP_TO * (sum(one.size for one in group) - segment.size)

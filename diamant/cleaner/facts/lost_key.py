@@ -2,14 +2,14 @@
 
 A round for an erasure then need not read a large output again to make its facts.
 
-The source is alone in its group and loses only superseded records (`key_filter`); it has no horizons, and none of its batches
-remains without records. If its filter contains one key of the dirty range, and the output is smaller, then exactly the records of
-that key were removed. So the key is removed from the filter, and the result is, byte for byte, that of reading the output.
-If any of these conditions fails, the output is read.
+The conditions are: the source is alone in its group and loses only superseded records (`key_filter`); it has no horizons; none
+of its batches remains without records; its filter contains exactly one key of the dirty range; and the output is smaller. Then
+exactly the records of that key have been removed. Removing the key from the filter therefore has the same result, byte for byte,
+as reading the output. If any condition is not met, the output is read.
 
-A large source among small ones is kept apart from them, as an unchanged segment is. Merged with them, it would get the key's
-tombstone: its filter would still contain the key, an erasure would have to search it again, and the tombstone's expiry would
-rewrite it.
+A large source is not merged with small neighbours, and neither is an unchanged segment. If it were, it would receive the key's
+tombstone. Then its filter would still contain the key, an erasure would have to search it again, and the expiry of the tombstone
+would make a round rewrite it.
 
 Memory: two copies of a filter, and 40 bytes for each of its buckets.
 """
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A segment that only loses records superseded by keys of the dirty range."""
+    """A segment from which a round only removes records that the dirty range supersedes."""
 
     facts: SegmentFacts
     key_hash: int
-    """Hash of the only key of the dirty range that its filter contains."""
+    """Hash of the only key of the dirty range that the segment's filter contains."""
 
 
 def kept_apart(plan: CleanPlan, touched: Collection[int]) -> CleanPlan:
-    """Return the plan with those `touched` segments (base offsets) kept `apart` that are large for their group."""
+    """Return the plan with those of the `touched` segments (base offsets) added to `apart` that are large for their group."""
     large = {
         one.base_offset
         for group in group_segments(plan, plan.segments)
@@ -53,7 +53,7 @@ def kept_apart(plan: CleanPlan, touched: Collection[int]) -> CleanPlan:
 
 
 def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
-    """Return the only hash that a filter contains of `hashes`; None if it contains several. It must contain at least one."""
+    """Return the only one of `hashes` that a filter contains; None if it contains several. It must contain at least one."""
     while len(hashes) > 1:
         halves = hashes[: len(hashes) // 2], hashes[len(hashes) // 2 :]
         known = [half for half in halves if key_filter.may_have_any(half)]
@@ -66,7 +66,7 @@ def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
 def facts_without_key(
     env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched
 ) -> tuple[SegmentFacts, KeyFilter] | None:
-    """Return the facts and the filter of an output; None if the output must be read to make them. Raises OSError."""
+    """Return the facts and the filter of an output; None if the output has to be read to obtain them. Raises OSError."""
     facts = touched.facts
     if output.source_base_offsets != (facts.base_offset,) or not 0 < output.size < facts.size:
         return None
@@ -95,7 +95,7 @@ def facts_without_key(
 
 
 def _may_empty(plan: CleanPlan, segment: SegmentPlan) -> bool:
-    """Tell whether the round may keep an empty batch of a segment for its offset alone."""
+    """Return whether the round may have to keep a batch of a segment without records, because of its offset."""
     last = plan.header_end - 1
     kept = [last, *(one.last_data_offset for one in plan.active_producers.values() if one.last_data_offset is not None)]
     return any(segment.base_offset <= offset < segment.next_base_offset for offset in kept)

@@ -1,7 +1,7 @@
-"""The facts of one log's closed segments, and the time of the next round for what expires in them (mode prompt).
+"""The facts of one log's closed segments, and the time of the next round to remove what expires in them (mode prompt).
 
 A marker gets its horizon in the first round that finds no batch of its transaction. That is the round after the one that removed
-the transaction's data, so a marker without data and horizon makes a round due at once.
+the transaction's data, so a marker that has neither data nor a horizon makes a round due immediately.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
 AT_ONCE_MS = 0
-"""Due time of a marker that needs its horizon."""
+"""Time at which a round is due for a marker that has no horizon yet."""
 
 
 class PartitionFacts:
     """The facts of one log's closed segments. Belongs to the log's owner.
 
-    A replaced segment is another object; its facts are unknown until they are added.
+    A segment that replaces another one is a new object, whose facts are unknown until they are added.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class PartitionFacts:
         self._tried: frozenset[Horizon] = frozenset()
 
     def of(self, log: Log, end_offset: int) -> list[SegmentFacts]:
-        """Return the known facts of the closed segments that end at `end_offset` or before, ascending."""
+        """Return the known facts of the closed segments that end at or before `end_offset`, in order."""
         return [self._known[segment.base_offset][1] for segment in _closed(log, end_offset) if self._knows(segment)]
 
     def unknown(self, log: Log, end_offset: int) -> list[tuple[int, int]]:
-        """Return base offset and size of each closed segment up to `end_offset` without known facts."""
+        """Return base offset and size of each closed segment up to `end_offset` whose facts are unknown."""
         segments = list(_closed(log, end_offset))
         if len(self._known) > len(log.segments):
             bases = {segment.base_offset for segment in log.segments}
@@ -42,13 +42,13 @@ class PartitionFacts:
         return [(segment.base_offset, segment.size) for segment in segments if not self._knows(segment)]
 
     def add(self, log: Log, facts: SegmentFacts) -> bool:
-        """Add facts that were read; return True if their segment still exists."""
+        """Add facts that were read; return False if their segment has been replaced or removed."""
         segment = log.segments[max(0, log.floor_segment(facts.base_offset))]
         times = log.env.mtime_ms(segment.path), log.env.birth_ms(segment.path)
         return times == (facts.modified_ms, facts.birth_ms) and self.add_swapped_in(log, facts) is not None
 
     def add_swapped_in(self, log: Log, facts: SegmentFacts) -> Segment | None:
-        """Add the facts of an output after its swap; return its segment, None if another segment is in its place."""
+        """Add the facts of an output that was swapped in; return its segment, or None if that is no longer in the log."""
         segment = log.segments[max(0, log.floor_segment(facts.base_offset))]
         if (segment.base_offset, segment.size) != (facts.base_offset, facts.size):
             return None
@@ -58,22 +58,22 @@ class PartitionFacts:
     def next_horizon_ms(
         self, log: Log, end_offset: int, frozen_above: int | None = None, hold: TombstoneHold | None = None
     ) -> int | None:
-        """Return the due time of a round for the clean section, up to `end_offset`, maybe in the past; None if none is due.
+        """Return the time, maybe in the past, at which a round for the clean section is due; None if nothing expires there.
 
-        A horizon that the last round did not act on, although it was over, makes no further round due. Nothing expires above
-        `frozen_above` (see `quarantine`). Above the offset of a `hold`, tombstones expire later.
+        The clean section ends at `end_offset`. A horizon that had passed when the last round began does not make another round
+        due. Nothing expires above `frozen_above` (see `quarantine`). Above the offset of a `hold`, tombstones expire later.
         """
         facts = self.of(log, end_offset)
         due = (horizon for horizon in self._due(facts, frozen_above) if horizon not in self._tried)
         return min((_due_ms(horizon, hold) for horizon in due), default=None)
 
     def note_round(self, log: Log, end_offset: int, now_ms: int, hold: TombstoneHold | None = None) -> None:
-        """Record that a round over the clean section begins, so that horizons that are over now make no further round due."""
+        """Record that a round over the clean section begins, so that horizons that have passed make no other round due."""
         facts = self.of(log, end_offset)
         self._tried = frozenset(horizon for horizon in self._due(facts, None) if _due_ms(horizon, hold) <= now_ms)
 
     def without_untouched(self, plan: CleanPlan) -> CleanPlan:
-        """Return the plan of a round without a dirty range, in which segments with nothing due are left alone."""
+        """Return a plan without a dirty range, with the segments added to `untouched` in which nothing is due."""
         if plan.first_dirty_offset < plan.first_uncleanable_offset:
             raise ValueError(
                 f"{plan.directory}: the plan has a dirty range, so its keys decide which segments are untouched"
@@ -100,14 +100,14 @@ class PartitionFacts:
         for one in facts:
             yield from (horizon for horizon in one.horizons if frozen_above is None or horizon.offset <= frozen_above)
         if frozen_above is None:
-            # An unreadable segment may hold batches of any transaction.
+            # Otherwise, an unreadable segment may contain batches of any transaction.
             yield from (Horizon(AT_ONCE_MS, offset) for offset in markers_without_data(facts))
 
 
 def markers_without_data(facts: Iterable[SegmentFacts]) -> list[int]:
     """Return the offsets of markers without a horizon whose transactions have no batch left.
 
-    `facts`: of segments, ascending. Stops before the first segment with too many steps.
+    `facts`: the facts of segments, in order. Ignores the first segment with too many steps, and all segments after it.
     """
     found = []
     with_data: set[int] = set()
@@ -131,9 +131,9 @@ def _due_ms(horizon: Horizon, hold: TombstoneHold | None) -> int:
 
 
 def horizon_round_end(log: Log, first_dirty_offset: int) -> int:
-    """Return the end of a round for horizons only: the end of the clean section, rounded down to a segment's base.
+    """Return the end of a round for horizons only: the end of the clean section, rounded down to a segment's base offset.
 
-    The round must not lower the log's checkpoint.
+    Because it is rounded down, this end must not become the log's checkpoint.
     """
     index = log.floor_segment(min(first_dirty_offset, log.active.base_offset))
     return log.segments[max(0, index)].base_offset
