@@ -1,6 +1,6 @@
-"""The memory of mode prompt for each compacted log, beside Kafka's checkpoint: corrupt segments and times of expiry.
+"""The state that mode prompt has for each compacted log in addition to Kafka's checkpoint: corrupt segments and expiry times.
 
-It is not stored: the first scans and rounds after a start restore it.
+It is kept in memory only. After a start, the first scans and rounds restore it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_PAUSE_S = 1.0
 
 
 class PromptLog:
-    """The memory for one log. Belongs to the log's owner."""
+    """The state of one log in mode prompt. Belongs to the log's owner."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -43,10 +43,10 @@ class PromptLog:
         self._unread: dict[int, Segment] = {}
         """Segments whose facts could not be read."""
         self._filtered: dict[int, Segment] = {}
-        """Segments that have a filter, or for which none is made."""
+        """Segments that have a filter, or for which none will be made."""
 
     def cleanable_range(self, checkpoint: int | None, now_ms: int, *, force: bool) -> CleanableRange:
-        """Return the range of the next round; quarantines segments that turn out to be unreadable. Raises CorruptLog."""
+        """Return the range of the next round, and quarantine segments that turn out to be unreadable. Raises CorruptLog."""
         while True:
             first_dirty = self.quarantine.first_dirty(checkpoint)
             try:
@@ -57,19 +57,19 @@ class PromptLog:
                     raise
 
     def refresh(self) -> bool:
-        """Release quarantined segments whose files have changed (size or times); return True if there are any."""
+        """Release quarantined segments whose files have been replaced, or that are gone; return True if there are any."""
         let_out = self.quarantine.refresh(self.log)
         for segment in let_out:
             logger.info("%s: the segment at %d is out of quarantine", self.log.path, segment.base_offset)
         return bool(let_out)
 
     def release(self) -> None:
-        """Retry everything that could not be read."""
+        """Let everything that could not be read be tried again."""
         self.quarantine.release(self.log)
         self._unread.clear()
 
     def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
-        """Quarantine a segment that a round from `first_dirty_offset` on cannot read; return True if that helps."""
+        """Quarantine the segment that a round from `first_dirty_offset` on could not read; return False if that does not help."""
         corrupt_segment = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
         if corrupt_segment is None:
             return False
@@ -81,7 +81,7 @@ class PromptLog:
     # -- horizons ------------------------------------------------------------------------------------------------
 
     def horizon_ms(self, first_dirty_offset: int, now_ms: int, hold: TombstoneHold | None) -> int | None:
-        """Return the due time of a round for known expiries, maybe in the past; None if no expiry is known."""
+        """Return the time, maybe in the past, at which a round for known expiry times is due; None if none is known."""
         frozen_above = self.quarantine.frozen_above(now_ms)
         return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above, hold)
 
@@ -111,11 +111,11 @@ class PromptLog:
         ]
 
     def note_filter(self, segment: Segment) -> None:
-        """Record that a segment has a filter, or that none is made for it."""
+        """Record that a segment has a filter, or that none will be made for it."""
         self._filtered[segment.base_offset] = segment
 
     def note_swapped_in(self, output: OutputSegment) -> None:
-        """Add the facts of an output that has replaced its sources, if the output came with them, so they need not be read."""
+        """Add the facts of an output that was swapped in, if it contains them, so that they need not be read."""
         if output.facts is not None:
             segment = self.facts.add_swapped_in(self.log, facts_from(output.facts))
             if segment is not None:
@@ -127,15 +127,15 @@ class PromptLog:
         return segment if segment.base_offset == base_offset else None
 
     def pass_over(self, segment: Segment) -> None:
-        """Do without the facts of a segment as long as it exists."""
+        """Never try again to read the facts of a segment, unless `release` is called."""
         self._unread[segment.base_offset] = segment
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def fit(self, plan: CleanPlan, clean_end: int, hold: TombstoneHold | None) -> CleanPlan:
-        """Return the plan without corrupt segments and, if nothing is dirty, without rewriting segments with nothing due.
+        """Record that a round begins; return its plan without corrupt segments. `clean_end` is the end of the clean section.
 
-        `clean_end` is the end of the clean section.
+        If nothing is dirty, segments in which nothing is due are marked as untouched.
         """
         plan = self.quarantine.plan_around(plan)
         if not plan.has_dirty_range:
@@ -145,7 +145,7 @@ class PromptLog:
 
 
 class PromptLogs:
-    """The memory for all logs; `blocking` runs the reads of files."""
+    """The state of all logs in mode prompt. Files are read in `blocking`."""
 
     def __init__(self, env: Env, blocking: Executor) -> None:
         self._env = env
@@ -154,18 +154,18 @@ class PromptLogs:
         self._learning: asyncio.Task[None] | None = None
 
     def of(self, log: Log) -> PromptLog:
-        """Return the memory for a log."""
+        """Return the state of a log, which is created if necessary."""
         prompt_log = self._logs.get((log.topic, log.partition))
         if prompt_log is None or prompt_log.log is not log:
             prompt_log = self._logs[log.topic, log.partition] = PromptLog(log)
         return prompt_log
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop a log that was deleted, or is no longer compacted."""
+        """Forget a log that was deleted, or is no longer compacted."""
         self._logs.pop(partition, None)
 
     def release(self, log: Log) -> None:
-        """Retry what could not be read of a log after a change of its configuration; drop the log if it is not compacted now."""
+        """After a log's configuration has changed, let unreadable parts be tried again; forget the log if it is not compacted."""
         if log.config.is_compacted:
             self.of(log).release()
         else:
@@ -184,7 +184,10 @@ class PromptLogs:
     def begin_learning(
         self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
     ) -> None:
-        """Start reading the expiry times in logs below their first dirty offsets, with pauses unless a caller is waiting."""
+        """Start reading the expiry times in logs below their first dirty offsets, with pauses unless `is_hurried`.
+
+        `on_end` is called when this has ended.
+        """
         if logs:
             self._learning = asyncio.get_running_loop().create_task(self._learn(logs, is_hurried, on_end))
 
@@ -222,7 +225,7 @@ class PromptLogs:
             in_thread = asyncio.get_running_loop().run_in_executor
             facts = await in_thread(self._blocking, read_facts, self._env, log.path, base_offset, size)
             known.facts.add(log, facts)
-        except Exception as error:  # the other segments are still read
+        except Exception as error:  # continue with the other segments
             if segment.is_deleted:
                 return
             is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)

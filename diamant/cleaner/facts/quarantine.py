@@ -1,25 +1,27 @@
 """Cleans a log around segments that cannot be read (mode prompt).
 
-In Kafka a corrupt batch stops the cleaning of its partition, and does so again after a restart. Here only the segment is left
+In Kafka, a corrupt batch stops the cleaning of its partition, and does so again after a restart. Here only the segment is left
 out: it is neither read nor replaced, and the segments before and after it are cleaned.
 
-Its records must not come back to life, and must not be lost:
+No deleted record in the segment may reappear, and no record may be lost:
 
-* Above its base no tombstone and no marker expires (`horizons_frozen_above`): it may hold an older record of the tombstone's
-  key, or a batch of the marker's transaction. Markers keep their entries in the index of aborted transactions, without which
-  the records in the segment would count as committed.
-* An aborted transaction whose marker lies in it still ends there: later batches of its producer belong to other transactions.
-* Its keys are not in the map, so older records of these keys stay, as do its own records.
-* The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once the segment can be
-  read again, the next round maps everything above, and so removes its records that were superseded in the meantime. In memory
-  the broker keeps where rounds ended and continues from there, so the same range is not cleaned again and again.
-* After that round nothing expires for another `delete.retention.ms`, so that a reader of an old record from the segment still
-  finds the tombstone.
+* Above the segment's base offset, no tombstone or marker expires (`horizons_frozen_above`), because the segment may contain an
+  older record of the tombstone's key, or a batch of the marker's transaction. Markers keep their entries in the index of aborted
+  transactions, without which the records in the segment would count as committed.
+* An aborted transaction whose marker is in the segment still ends there: later batches of its producer belong to other
+  transactions.
+* The segment's keys are not in the map, so older records of these keys remain, like the records of the segment itself.
+* The checkpoint on disk stays where it was when the segment was last cleaned, or at its base offset, even across restarts. When
+  the segment can be read again, the next round maps everything above the checkpoint, and so removes the segment's records that
+  have been superseded. In memory, the broker keeps the offset at which each round ended, and continues from there, so that the
+  same range is not cleaned again and again.
+* After that round, nothing expires for another `delete.retention.ms`, so that a consumer that has read an old record from the
+  segment still finds the tombstone.
 
 A segment leaves quarantine when its file is replaced (repaired, restored), when it is deleted, or when the configuration changes.
-It stays in quarantine while its file is missing or has another size: the broker knows the end of the segment, so readers would
-run past the end of a shorter file, and the next round would drop the rest of a longer one. A file of the right size that follows
-such a file counts as a replacement, whatever its times.
+It stays in quarantine while its file is missing or has another size. The broker knows where the segment ends, so readers would
+run past the end of a shorter file, and the next round would lose the rest of a longer one. When a file of the right size then
+appears, it counts as a replacement, whatever its times.
 All of this is kept in memory: after a restart the first round meets the corruption again before it replaces anything above it.
 """
 
@@ -40,7 +42,7 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 MAX_SEGMENTS = 16
-"""Limit of corrupt segments in a log. A log with more is not cleaned, because the cause must affect more than single segments."""
+"""Maximum number of corrupt segments in a log. A log with more is not cleaned, because they probably have a common cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,11 @@ class CorruptSegment:
     reason: str
     since_ms: int
     clean_to: int
-    """All keys up to here were mapped when the segment was cleaned last; its base offset if it never was."""
+    """When the segment was last cleaned, all keys up to this offset had been mapped; its base offset if it never was."""
     size: int = 0
     """Size of the segment, in bytes."""
     obstacle: str = ""
-    """Reason why its file could not be used at the last check: it was missing or had another size."""
+    """Reason why the segment's file could not be used at the last check, such as another size; empty if it could."""
 
     def __str__(self) -> str:
         name = os.path.basename(names.log_file("", self.base_offset))
@@ -66,7 +68,7 @@ class CorruptSegment:
 
 
 def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | None = None) -> CleanPlan:
-    """Return the plan without the segments at these base offsets, in which nothing expires above the lowest of them.
+    """Return a plan that leaves out the segments at these base offsets, and lets nothing expire above the lowest of them.
 
     `frozen_above` may lower that limit. If there is nothing to leave out or freeze, the plan is returned unchanged.
     """
@@ -80,7 +82,7 @@ def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | N
 
 
 def corrupt_base(error: CorruptLog) -> int | None:
-    """Return the base offset of the segment whose file an error is about; None for other files."""
+    """Return the base offset of the segment whose `.log` file an error refers to; None for other files."""
     parsed = names.parse_segment_file(os.path.basename(error.path))
     return parsed.offset if parsed is not None and parsed[1:] == (names.LOG_SUFFIX, "") else None
 
@@ -100,7 +102,7 @@ def _look(env: Env, segment: Segment) -> tuple[int, int | None] | str:
         return f"{segment.path} is missing: restore it"
     except OSError as error:
         return f"its file cannot be examined: {error}"
-    return f"{segment.path} has {size} bytes, {segment.size} expected: restore one of that size, or restart the broker to take it"
+    return f"{segment.path} has {size} bytes, {segment.size} expected: restore such a file, or restart the broker to use this one"
 
 
 class Quarantine:
@@ -111,11 +113,11 @@ class Quarantine:
         self._let_out: dict[int, int] = {}
         """Maps the base offset of each released segment that no round has read yet to its `clean_to`."""
         self._healing: dict[int, int] = {}
-        """Maps the base offset of a healed segment to the time at which tombstones above it may expire again."""
+        """Maps the base offset of each segment that is clean again to the time from which tombstones above it may expire."""
         self._cleaned_to: int | None = None
-        """End of the last round that left out a segment; None if the checkpoint is that end."""
+        """End of the last round, if that left out a segment; None if the next round begins at the checkpoint."""
         self._is_behind = False
-        """True if a segment was left out after the last round that read everything."""
+        """True if a segment has been left out since the last round that read everything."""
 
     @property
     def segments(self) -> list[CorruptSegment]:
@@ -124,14 +126,14 @@ class Quarantine:
 
     @property
     def is_over(self) -> bool:
-        """True if the quarantine has no effect, apart from effects that end with time."""
+        """True if no segment is in quarantine, or has to catch up after it, or still keeps tombstones from expiring."""
         return not self._corrupt and not self._let_out and not self._healing
 
     def add(self, log: Log, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> CorruptSegment | None:
-        """Quarantine the segment that a round could not read; return None if that does not help.
+        """Quarantine the segment that a round from `first_dirty_offset` on could not read; return None if that does not help.
 
-        `first_dirty_offset` is that of the round. Quarantine does not help for other files, for the active segment, for a
-        segment that is already quarantined, or beyond `MAX_SEGMENTS`.
+        It does not help if the error is about another kind of file, the active segment or a segment that is already in
+        quarantine, nor if `MAX_SEGMENTS` segments are in quarantine.
         """
         base_offset = corrupt_base(error)
         if base_offset is None or base_offset in self._corrupt or len(self._corrupt) >= MAX_SEGMENTS:
@@ -159,7 +161,7 @@ class Quarantine:
         return corrupt_segment
 
     def refresh(self, log: Log) -> list[CorruptSegment]:
-        """Release segments whose files have changed, and forget segments that left the log; return both."""
+        """Release segments whose files have changed, and forget segments that are no longer in the log; return both."""
         changed = []
         present = {segment.base_offset: segment for segment in log.segments}
         for corrupt_segment in self.segments:
@@ -176,7 +178,7 @@ class Quarantine:
                     )
             elif corrupt_segment.obstacle or found != (corrupt_segment.modified_ms, corrupt_segment.birth_ms):
                 changed.append(corrupt_segment)
-                segment.release_file()  # so that readers, too, open the new file
+                segment.release_file()  # so that readers also open the new file
                 self._release(corrupt_segment.base_offset)
         for base_offset in [*self._let_out, *self._healing]:
             if base_offset < log.segments[0].base_offset:
@@ -191,14 +193,14 @@ class Quarantine:
             if corrupt_segment is None or isinstance(found := _look(log.env, segment), str):
                 continue
             if corrupt_segment.obstacle or found != (corrupt_segment.modified_ms, corrupt_segment.birth_ms):
-                segment.release_file()  # as in `refresh`, which no longer sees this segment
+                segment.release_file()  # as in `refresh`, which does not examine a released segment
             self._release(corrupt_segment.base_offset)
 
     def _release(self, base_offset: int) -> None:
         segment = self._corrupt.pop(base_offset)
         if self._cleaned_to is not None or self._is_behind:
             self._let_out[base_offset] = segment.clean_to
-            # Segments released at the same time are equally far behind.
+            # If other segments are released at the same time, they also have to catch up.
             self._is_behind = True
             self._cleaned_to = None
 
@@ -209,16 +211,16 @@ class Quarantine:
         return self._cleaned_to if checkpoint is None else max(checkpoint, self._cleaned_to)
 
     def frozen_above(self, now_ms: int) -> int | None:
-        """Return the offset above which nothing expires; None if there is none."""
+        """Return the offset above which nothing expires; None if there is no such limit."""
         self._healing = {base: until_ms for base, until_ms in self._healing.items() if now_ms < until_ms}
         return min([*self._corrupt, *self._let_out, *self._healing], default=None)
 
     def plan_around(self, plan: CleanPlan) -> CleanPlan:
-        """Return the plan of a round with the quarantined segments left out."""
+        """Return a plan that leaves out the quarantined segments."""
         return plan if self.is_over else plan_around(plan, self._corrupt, self.frozen_above(plan.now_ms))
 
     def end_round(self, plan: CleanPlan, end_offset: int) -> int:
-        """Record that a round was completed; return its checkpoint. Not for rounds without a dirty range."""
+        """Record that a round with a dirty range has been completed; return the new checkpoint."""
         if plan.first_dirty_offset >= plan.first_uncleanable_offset:
             raise ValueError(f"{plan.directory}: the round had no dirty range, so its end is not a checkpoint")
         read = {segment.base_offset for segment in plan.segments} - plan.quarantined

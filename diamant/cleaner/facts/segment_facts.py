@@ -1,9 +1,9 @@
 """Facts about a closed segment that make reading it again unnecessary: expiry times and kinds of batches (mode prompt).
 
-A tombstone or marker may be removed once its delete horizon is over, but only a round removes it. Kafka starts no round for that
-alone, so on a log without traffic it stays forever. Here the earliest horizons of each segment are remembered, and a round
-is due when one is over (`partition_facts.py`). Facts are kept in memory: some hundred bytes per segment, and 150 bytes per step
-of a transaction in it, at most 1.5 MB (`MAX_STEPS`). Facts of larger segments are also in a file beside each (`facts_file.py`).
+A tombstone or marker may be removed once its delete horizon has passed, but only a round removes it. Kafka starts no round for
+that alone, so in a log without traffic it stays forever. Here the earliest horizons of each segment are remembered, and a round
+is due when one of them has passed (`partition_facts.py`). Facts are kept in memory: a few hundred bytes per segment, and 150
+bytes per transaction step in it, at most 1.5 MB (`MAX_STEPS`). Facts of larger segments are also in files (`facts_file.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
 
 MAX_HORIZONS = 64
-"""Limit of different horizons kept for a segment. The earliest are kept; later rounds find the others."""
+"""Maximum number of different horizons to keep for a segment. The earliest are kept; later rounds find the others."""
 MAX_STEPS = 10_000
-"""Limit of transaction steps kept for a segment; with more steps its markers are unknown."""
+"""Maximum number of transaction steps to keep for a segment. If it has more, nothing is known about its markers."""
 MAX_EMPTIED = 64
 
 # Kinds of steps.
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """A delete horizon, and the first batch of the segment with this horizon and something to remove."""
+    """A delete horizon, and the base offset of the segment's first batch that has it and contains something to remove."""
 
     horizon_ms: int
     offset: int
@@ -61,10 +61,10 @@ class Emptied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """Facts that require reading all records; the filter itself is in the file (`key_filter.load_filter`)."""
+    """Facts that are known only after all records were read. The filter itself is in the file (`key_filter.load_filter`)."""
 
     hash_id: int
-    """Identifies the key under which keys were hashed."""
+    """Identifies the secret key with which record keys were hashed (`key_filter.hash_id`)."""
     key_count: int
     has_keyless: bool
     has_unstamped: bool
@@ -73,7 +73,7 @@ class KeyFacts:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """The facts of one segment; see the module."""
+    """The facts of one segment (see the module docstring)."""
 
     base_offset: int
     size: int
@@ -97,7 +97,7 @@ class SegmentFacts:
         return self.steps is None or bool(self.steps)
 
     def is_due(self, now_ms: int, frozen_above: int | None = None) -> bool:
-        """Tell whether a horizon in the segment is over."""
+        """Return whether a horizon in the segment has passed, ignoring horizons above `frozen_above`."""
         return any(
             horizon.horizon_ms <= now_ms and (frozen_above is None or horizon.offset <= frozen_above)
             for horizon in self.horizons
@@ -140,17 +140,17 @@ class FactsCollector:
         self._has_old_format = True
 
     def is_horizon_new(self, header: BatchHeader) -> bool:
-        """Tell whether a batch's horizon is worth a search for tombstones."""
+        """Return whether a batch's horizon is new, so that it is worth searching the batch for tombstones."""
         return header.base_timestamp not in self._horizons
 
     def add_horizon(self, horizon_ms: int, offset: int) -> None:
-        """Record a batch with something that expires."""
+        """Record the horizon and base offset of a batch that contains something to remove."""
         self._horizons.setdefault(horizon_ms, offset)
         if len(self._horizons) > MAX_HORIZONS:
             del self._horizons[max(self._horizons)]
 
     def facts(self, base_offset: int, size: int, modified_ms: int, birth_ms: int | None) -> SegmentFacts:
-        """Return the facts of a segment after all its batches were added."""
+        """Return the facts of the segment, after all its batches have been added."""
         return SegmentFacts(
             base_offset,
             size,
@@ -165,7 +165,8 @@ class FactsCollector:
 
     def _add_control(self, header: BatchHeader, file: File, position: int) -> None:
         if not header.record_count:
-            # A round may drop the batch, or must keep it for an epoch; only a full read can tell.
+            # Depending on the producer, a round either can drop the batch or has to keep it to preserve the producer epoch.
+            # Only a round that reads the segment can tell.
             self._add_step(OTHER, header)
             return
         if header.has_delete_horizon:

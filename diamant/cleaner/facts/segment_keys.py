@@ -1,4 +1,4 @@
-"""Reads the keys of a segment with the compiled loops, for `key_filter` and `segment_facts`.
+"""Reads the keys of a segment with the kernels, for `key_filter` and `segment_facts`.
 
 Used by the compiled engine, in any process, in mode prompt only:
 
@@ -6,8 +6,9 @@ Used by the compiled engine, in any process, in mode prompt only:
     file_key_facts(env, plan, output)                                   for each output before it is handed over, if
                                                                         `is_worth_filters(plan)`
 
-Reading takes a quarter of a second of CPU time per GiB, while the output is synced. Keeping the hashes of written records
-would save a third of that, but needs the records of batches that are copied unread. An erasure avoids reading: see `lost_key`.
+Reading takes a quarter of a second of CPU time per GiB, while the output is being synced. Keeping the hashes when records are
+written would save a third of that, but batches that are copied unread would have to be read. After an erasure, reading can be
+avoided (`lost_key`).
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ def dirty_hashes(table: memoryview[int], size: int) -> array[int]:
 
 
 def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched | None = None) -> None:
-    """Read an output that is about to replace its sources, and file its facts with its filter.
+    """Read an output that is about to replace its sources, and store its facts with its filter.
 
     `touched`: the output's source, if its facts may make reading the output unnecessary.
 
-    If a batch cannot be read, nothing is filed; the next round reports the error.
+    If a batch cannot be read, nothing is stored; the next round reports the error.
     """
     path = names.log_file(plan.directory, output.base_offset) + names.CLEANED_SUFFIX
     try:
@@ -64,7 +65,7 @@ def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment, touched: To
 def file_segment_facts(
     env: Env, task: FactsTask, *, check_done: CheckDone = never_done, throttle: Throttle = no_throttle
 ) -> None:
-    """File the facts of a closed segment with its filter, unless its file was replaced before the read.
+    """Read a closed segment, and store its facts with its filter, unless its file was replaced during the read.
 
     Raises CorruptLog, OSError, and the exceptions of `check_done`.
     """
@@ -136,7 +137,7 @@ class _Reading:
             self._collect(chunk, row)
 
     def filter(self) -> KeyFilter | None:
-        """Return the filter of all keys read."""
+        """Return the filter of all keys read; None if there are too many."""
         return None if self._hashes is None else KeyFilter.of(self._hashes)
 
     def _hash(self, chunk: Rows) -> int:
@@ -154,7 +155,7 @@ class _Reading:
         return keyed
 
     def _collect(self, chunk: Rows, row: int) -> None:
-        """Give a batch to the collector."""
+        """Pass a batch to the collector."""
         at = chunk.rows[fields.POSITION, row]
         if chunk.rows[fields.MAGIC, row] < 2:
             self.collector.add_old_format()

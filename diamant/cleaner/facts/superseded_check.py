@@ -1,14 +1,14 @@
-"""Checks without a round whether the dirty part of a log supersedes anything. If all its keys are new, nothing is to be removed.
+"""Checks, without a round, whether the dirty part of a log supersedes anything. If all its keys are new, it does not.
 
-The check reads the keys of the dirty part, and then each clean segment that may hold one of them; filters (`key_filter`) exclude
-the others. It finds the oldest of these:
+The check reads the keys of the dirty part, and then each clean segment that may contain one of them; filters (`key_filter`)
+exclude the others. It finds the oldest of these:
 
     a dirty record with the key of an earlier record    the earlier one is superseded
     a dirty tombstone
     a dirty record without a key, or a marker of an aborted transaction: a round removes these, or the transaction's records
 
-Bounds: `max_bytes` read, `max_keys` keys of `MAX_KEY_BYTES` together in memory, `MAX_BATCH_BYTES` per decompressed batch, and
-`MAX_FILTERED_KEYS` keys looked up in filters. Beyond any of them the result is unknown.
+Bounds: `max_bytes` to read, `max_keys` keys in memory with a total of `MAX_KEY_BYTES`, and `MAX_BATCH_BYTES` per decompressed
+batch; if one is exceeded, the result is unknown. With more than `MAX_FILTERED_KEYS` keys, filters are not used.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class LookedAtSegment:
     path: str
     size: int
     first_append_ms: int
-    """Time of the first append to the segment, or earlier."""
+    """Time of the first append to the segment, or an earlier time."""
     last_append_ms: int
-    """Time of the last append to the segment. It bounds timestamps in the future, which make no record younger."""
+    """Time of the last append to the segment. Later timestamps count as this time, so that they make no record younger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LookPlan:
     first_dirty_offset: int
     log_start_offset: int
     timestamp_ahead_ms: int
-    """Largest amount by which a record's timestamp may be later than its append."""
+    """Maximum time by which a record's timestamp may be later than its append."""
     hash_key: bytes
     max_bytes: int
     max_keys: int
@@ -67,7 +67,7 @@ class LookReport:
     """The result of the check."""
 
     oldest_ms: int | None
-    """Time from which something could have been removed, or earlier; None if there is nothing to remove."""
+    """Time since which something could have been removed, or an earlier time; None if there is nothing to remove."""
     bytes_read: int
 
 
@@ -83,7 +83,7 @@ class _Look:
         self._bytes = 0
         self._key_bytes = 0
         self._since: dict[bytes, int] = {}
-        """Keys of the dirty part, and the append time of the first record of each."""
+        """Maps each key of the dirty part to the append time of its first record there."""
         self._found: list[int] = []
 
     def report(self) -> LookReport:
