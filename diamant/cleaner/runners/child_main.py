@@ -10,14 +10,14 @@ from collections.abc import Callable
 from diamant.json_types import JsonObject
 
 PROGRESS_INTERVAL_S = 0.5
-"""Least time between two progress messages."""
+"""Minimum time between two progress messages."""
 
 Send = Callable[[JsonObject], None]
 """Sends a message to the broker. Callable from any thread."""
 
 
 def run_child(run: Callable[[Send], None]) -> int:
-    """Call `run` with a function that sends messages to the broker; return the exit code."""
+    """Call `run` with a function that sends messages to the broker. Return the process's exit code."""
     # Output printed by a library or a JVM must not mix with the messages.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)

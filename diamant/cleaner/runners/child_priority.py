@@ -1,6 +1,6 @@
-"""The first steps of a child process, which ties its life to the broker's and lowers its priority.
+"""The first steps of a child process: it ties its life to the broker's, and lowers its priority.
 
-These steps precede the child's other imports, which take 0.1 s of CPU, so this module imports little.
+These steps come before the child's other imports, which take 0.1 s of CPU time, so this module imports little.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 OOM_SCORE = 500
-"""Added to the child's badness for the OOM killer, in thousandths of all memory: it is killed before the broker."""
+"""Added to the child's badness score, in thousandths of all memory, so that the OOM killer kills it before the broker."""
 
 _PR_SET_PDEATHSIG = 1
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
@@ -25,8 +25,8 @@ _IOPRIO_BEST_EFFORT_LOWEST = 2 << 13 | 7
 def step_back(niceness: int) -> None:
     """Lower the priority of this process for CPU, disk and memory. Best effort: not every system allows it.
 
-    Linux shares CPUs among sessions first; a nice value counts only within a session (autogroup, sched(7)). A child leads
-    a session of its own, and without a nice value for that session it would get as much CPU as the broker.
+    Linux divides the CPUs among sessions first, and nice values only matter within a session (autogroup, sched(7)). A child has
+    its own session. Unless that session also gets a nice value, it has the same share of the CPUs as the broker's.
     """
     with suppress(OSError):
         os.nice(niceness)
@@ -39,12 +39,12 @@ def step_back(niceness: int) -> None:
         score.write_text(str(max(int(score.read_text()), OOM_SCORE)))
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None and sys.platform == "linux":
-        # For this thread and the threads it starts.
+        # This applies to the calling thread and to threads that it starts later.
         ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_BEST_EFFORT_LOWEST)
 
 
 def die_with(parent_pid: int) -> None:
-    """Make the system kill this process when its parent ends. Linux only; elsewhere the process ends at the end of its input."""
+    """Make Linux kill this process when its parent ends. On other systems, the process exits at the end of its input."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

@@ -1,4 +1,4 @@
-"""Child processes of the broker (`child_main` is their side): their start, their messages, and why they ended.
+"""The broker's side of its child processes: starts them, exchanges messages, and reports why they ended (see `child_main`).
 
     worker of the cleaner     `process` and `worker`
     driver of Spark           `spark.runner.runner` and `spark.runner.driver`
@@ -6,7 +6,7 @@
 A child writes messages to its standard output, one JSON object per line. Its standard error is logged; the last lines are
 kept for the error report. The runner decides when the child ends.
 
-Loop thread only. Memory: a `MessagePipe`, and `_KEPT_STDERR_LINES` lines.
+Everything belongs to the loop thread. Memory: a `MessagePipe`, and `_KEPT_STDERR_LINES` lines.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ READ_BYTES = 64 * 1024
 
 
 class MessagePipe:
-    """Reads the lines that another process writes into a pipe. Owns the descriptor. Loop thread only.
+    """Reads the lines that another process writes to a pipe. Owns the descriptor. Belongs to the loop thread.
 
-    An asyncio stream takes three more turns of the loop per message, which would delay the answers to clients.
-    Memory: a line of `max_line_bytes`, and `READ_BYTES` more. Reading pauses while the buffer is full.
+    An asyncio stream takes three more turns of the loop per message, which would delay responses to clients.
+    Memory: `max_line_bytes` for a line, and `READ_BYTES` more. Reading pauses while the buffer is full.
     """
 
     def __init__(self, descriptor: int, max_line_bytes: int) -> None:
@@ -52,10 +52,10 @@ class MessagePipe:
         self._max_line_bytes = max_line_bytes
         self._unread = bytearray()
         self._searched = 0
-        """Number of bytes at the start of `_unread` that are known to hold no line end."""
+        """Number of bytes at the start of `_unread` that are known to contain no line end."""
         self._is_paused = False
         self._arrival: asyncio.Future[None] | None = None
-        """Future of the waiting caller."""
+        """The future on which a caller of `line` is waiting."""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
@@ -63,7 +63,7 @@ class MessagePipe:
     async def line(self, timeout_s: float | None) -> bytes | None:
         """Return the next line without its terminator; None at the end.
 
-        Raises TimeoutError if none arrives in time, ValueError if the line is too long.
+        Raises TimeoutError if no line arrives in time, ValueError if the line is too long.
         """
         while (end := self._unread.find(b"\n", self._searched)) < 0:
             self._searched = len(self._unread)
@@ -105,9 +105,9 @@ class MessagePipe:
 
 
 def bootstrap(module: str) -> str:
-    """Return the program of a child that runs `main` of `module`.
+    """Return the source of a child program that calls `main` of `module`.
 
-    It imports the package from the same place as this process, and never from the working directory first.
+    The program imports the package from the same directory as this process, and never prefers the working directory.
     """
     return (
         "import sys; place, parent, niceness = sys.argv[1:]; place in sys.path or sys.path.insert(0, place); "
@@ -132,7 +132,7 @@ async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
 
 
 class ChildProcess:
-    """A child process, running or ended. `what` is its name in errors, `name` its name in the log."""
+    """A child process, which is running or has ended. `what` names it in errors, `name` in the log."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, output: int, max_line_bytes: int, what: str, name: str, level: int
@@ -160,7 +160,7 @@ class ChildProcess:
         max_line_bytes: int,
         environment: Mapping[str, str] | None = None,
     ) -> ChildProcess:
-        """Start `program` (`bootstrap`) in a new session; `environment` is added to this process's. Raises OSError."""
+        """Start `program` (see `bootstrap`) in a new session. `environment` adds environment variables. Raises OSError."""
         output, its_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -211,7 +211,7 @@ class ChildProcess:
         self._stdin.close()
 
     def kill(self, *, with_children: bool = False) -> None:
-        """Kill the child (SIGKILL) if it is running; `with_children`: kill all that is left of its session."""
+        """Kill the child (SIGKILL) if it is running; with `with_children`, kill all processes left in its session."""
         with suppress(ProcessLookupError):
             if with_children:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -223,14 +223,14 @@ class ChildProcess:
         await asyncio.wait_for(self._process.wait(), timeout_s)
 
     async def read_rest(self, timeout_s: float | None = None) -> None:
-        """Read the rest of the ended child's stderr; close the pipes. Set a timeout, as a grandchild may hold them open."""
+        """Read the rest of the ended child's stderr, and close the pipes. A grandchild may keep them open, so set a timeout."""
         await asyncio.wait({self._stderr_reader}, timeout=timeout_s)
         self._stderr_reader.cancel()
         self._messages.close()
         self._stdin.close()
 
     def obituary(self) -> str:
-        """Return why the child ended, with its last lines on standard error. Call it after `read_rest`."""
+        """Return why the child ended, with the last lines of its standard error. Call this after `read_rest`."""
         code = self._process.returncode
         how = f"exited with status {code}"
         if code is not None and code < 0:

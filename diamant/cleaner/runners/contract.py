@@ -1,8 +1,8 @@
 """The contract of a runner, its errors, and the disk space that a round needs.
 
-The errors of the log and the disk are in `rules/result.py` and `storage.errors`.
+The errors that concern the log or the disk are in `rules/result.py` and `storage.errors`.
 
-Disk space is checked when this machine runs a large round that was meant for other machines.
+Disk space is checked before this machine runs a large round that other machines were meant to run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SwapOutput: TypeAlias = Callable[[OutputSegment], Coroutine[Any, Any, None]]
 
 
 MAX_INLINE_BYTES = 1024 * 1024
-"""Plans up to this size run inline: about a second of work in the worst case."""
+"""Plans up to this size run inline, which takes about a second in the worst case."""
 REQUESTED_INLINE = 4
-"""If no worker is ready, requested plans up to this multiple of that size run inline, as starting a worker would take longer."""
+"""Requested plans up to this multiple of that size run inline if no worker is ready, because starting one would take longer."""
 
 
 class Runner(Protocol):
-    """Executes plans, one at a time for a partition."""
+    """Executes plans, at most one at a time for each partition."""
 
     name: str
     """Name of the runner in reports and metrics."""
@@ -41,14 +41,14 @@ class Runner(Protocol):
         ...
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Execute `plan`; see `runners.inline` for the contract. `check_done` is called several times a second, in any thread.
+        """Execute `plan`; see `runners.inline` for the contract. `check_done` is called several times a second, from any thread.
 
-        Cancelling the task ends the round; the task ends when the round has ended.
+        If the caller is cancelled, the round is stopped, and the call ends when the round has ended.
         """
         ...
 
     async def close(self) -> None:
-        """Stop the work in progress and release everything. Idempotent; do not call `run` afterwards."""
+        """Stop the work in progress and release all resources. Idempotent; do not call `run` afterwards."""
         ...
 
 
@@ -66,14 +66,14 @@ class WorkerRunner(Runner, Protocol):
         ...
 
     async def move(self, moves: Moves) -> None:
-        """Let the worker execute moves for `on_output` of a round.
+        """Let the worker execute the moves that `on_output` of the current round needs.
 
         Raises OSError if a move failed. Otherwise all moves are done on return, even if the caller is cancelled.
         """
         ...
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """Write the facts of a segment, with its filter, to its file (`facts.filter_making`)."""
+        """Store the facts of a segment with its key filter (`facts.filter_making`)."""
         ...
 
 
@@ -93,9 +93,9 @@ class OffloadRunner(Runner, Protocol):
 
 
 def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:
-    """Remove the `.cleaned` files of a round that has ended. Blocks for the disk.
+    """Remove the `.cleaned` files of a round that has ended. Blocks on disk I/O.
 
-    The next round over the same segments, or the next start, removes a file that cannot be removed now.
+    A file that cannot be removed now is removed by the next round over the same segments, or at the next start.
     """
     last = plan.first_uncleanable_offset
     with suppress(OSError):
@@ -118,16 +118,16 @@ class MemoryLimit(RunnerFailed):
 
 
 SPILL_BYTES_PER_BYTE = 0.5
-"""Disk space that a local round may need per byte of log, beside its outputs: 32 bytes for a record of 64 bytes."""
+"""Disk space that a local round may need per byte of log, in addition to its outputs: 32 bytes for a record of 64 bytes."""
 
 
 def check_room(env: Env, plan: CleanPlan) -> None:
-    """Raise NoRoom if the disk has less free space than a local round over `plan` may need. Blocking. Raises OSError."""
+    """Raise NoRoom if the disk has less free space than a local round over `plan` may need. Blocks. Also raises OSError."""
     size = sum(segment.size for segment in plan.segments)
     need = int(size * SPILL_BYTES_PER_BYTE) + plan.segment_bytes
     _, free = env.disk_usage(plan.directory)
     if free <= need:
         raise NoRoom(
-            f"{plan.topic}-{plan.partition}: not cleaned on this machine: a round over {size} bytes may need {need} bytes of "
-            f"disk space beside the log, but only {free} are free"
+            f"{plan.topic}-{plan.partition}: not cleaned on this machine: a round over {size} bytes may need {need} more "
+            f"bytes of disk space, but only {free} are free"
         )

@@ -1,7 +1,7 @@
-"""The exchange of an output for its sources, without blocking the loop.
+"""Replaces the sources of an output with the output, without blocking the loop.
 
-The worker that wrote the output also renames the files: renames by the loop, or by a thread of its interpreter, would delay
-the answers to clients. Without a worker the loop renames, a few files in each turn.
+The worker that wrote the output also renames the files, because renames by the loop, or by another thread of the broker, would
+delay responses to clients. If there is no worker, the loop renames the files, a few in each turn.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from diamant.storage.log.segment_swap import Replacement
 
 
 class SwapHolds:
-    """Holds on logs whose current segments are being read. Until a hold ends, no output replaces a segment of its logs.
+    """Holds on logs whose current segments are being read. While a log is held, no output replaces its segments.
 
-    Rounds run during a hold, but wait before each swap. A hold must be short: the worker of a waiting round does no other work.
-    Belongs to the loop thread. Memory: an entry for each log that is held.
+    Rounds continue during a hold, but wait before each swap. A hold must be short, because the worker of a waiting round does no
+    other work. Belongs to the loop thread. Memory: one entry for each log that is held.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SwapHolds:
                 del self._held[partition]
 
     async def released(self, partition: TopicPartition) -> None:
-        """Wait until a log is not held."""
+        """Wait until a log is no longer held."""
         while (over := self._held.get(partition)) is not None:
             await over.wait()
 
@@ -57,9 +57,10 @@ async def exchange(
     check_done: CheckDone,
     blocking: Executor,
 ) -> None:
-    """Exchange segments of `log` on disk and in memory; `source_sizes` are the sources' sizes in the plan, in bytes.
+    """Replace the sources of `output` in `log`, on disk and in memory. `source_sizes`: the sizes that the plan has for them.
 
-    Loop thread. Once begun it completes, even if cancelled. Raises the errors of `Replacement.steps` and `check_done`.
+    Runs on the loop thread. Once the renames have begun, the exchange is completed even if the caller is cancelled.
+    Raises the errors of `Replacement.steps` and `check_done`.
     """
     loop = asyncio.get_running_loop()
     replacement = Replacement(
@@ -102,7 +103,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
     moves = next(steps, None)
     while moves is not None:
         try:
-            # Files are found under both names until memory is updated, which happens in the turn in which this block ends.
+            # The files can be opened by both names until memory is updated, in the same turn in which this block ends.
             with log.env.renamed_elsewhere(moves.renames):
                 await yield_to_loop()
                 await runner.move(moves)
@@ -110,7 +111,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
         except OSError as error:
             moves = steps.throw(error)
         except asyncio.CancelledError:
-            # Moves that the worker has already made stay in effect.
+            # Complete the exchange here. Moves that the worker has already made remain in effect.
             for _ in in_turns(EnvDirectory(log.env, log.path), steps, moves):
                 pass
             raise
@@ -119,9 +120,9 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
 
 
 async def yield_to_loop() -> None:
-    """Let the loop poll its sockets, and serve those that are ready, before this task continues.
+    """Let the loop poll its sockets and serve those that are ready, before this task continues.
 
-    One turn is not enough: the loop resumes the task before it serves the sockets polled in that turn.
+    One turn is not enough, because the loop would resume the task before it serves the sockets that were polled in that turn.
     """
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -1,10 +1,10 @@
 """The runner that executes a plan in a thread of the broker.
 
 The contract of all runners: a runner passes each finished output to `on_output`, on the loop thread, one at a time and in
-offset order. It continues after `on_output` has swapped the output in (see `segment_swap`). A round that fails, is cancelled
-or is stopped by `check_done` leaves no `.cleaned` files; earlier swaps stay in effect. Every runner raises the same errors:
+offset order. It continues when `on_output` has swapped the output in (see `segment_swap`). A round that fails, is cancelled
+or is stopped by `check_done` leaves no `.cleaned` files; earlier swaps remain. Every runner raises the same errors:
 CleaningAborted, CorruptLog, OutputOverflow, OSError (FileNotFoundError if retention has removed a source), and the errors of
-`on_output`. A worker process adds MemoryLimit and RunnerFailed.
+`on_output`. A runner with a worker process also raises MemoryLimit and RunnerFailed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diamant.storage.env.env import Env
 
 
 class InlineRunner:
-    """Runs small plans at once, in a thread of the broker, with the plain engine."""
+    """Runs small plans with the plain engine, each immediately in a thread of the broker."""
 
     name = "inline"
 

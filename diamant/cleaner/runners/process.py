@@ -1,9 +1,9 @@
-"""The runner with a worker process (`worker`), which it starts with the first plan and ends when idle.
+"""The runner with a worker process (`worker`), which it starts for the first plan and stops when it is idle.
 
-One worker, one plan at a time; further plans wait. If the worker dies, the current round fails (RunnerFailed), its `.cleaned`
-files are removed, and the next round starts a new worker. On its own the worker writes only `.cleaned` files. The broker swaps
-its outputs in, one by one, while the worker continues. The worker executes the necessary renames on command (`move`). If the
-worker dies before it has answered, the broker executes the renames.
+There is one worker, which executes one plan at a time; further plans wait. If it dies, the current round fails (RunnerFailed),
+its `.cleaned` files are removed, and the next round starts a new worker. Without a command, the worker writes only `.cleaned`
+files. The broker swaps these outputs in, one by one, while the worker continues, and commands the worker to rename the files
+(`move`). If the worker dies before it has answered, the broker renames them.
 
 Everything runs on the loop thread, except the removal of files.
 """
@@ -41,11 +41,11 @@ from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
-"""Memory that a worker may use beside the map: 65 MB for the interpreter and the engine, and twice (read and written) the
-largest batch that the broker accepts (128 MiB decompressed)."""
+"""Memory that a worker may use in addition to the map: 65 MB for the interpreter and the engine, and twice the size of the
+largest batch that the broker accepts (128 MiB decompressed), which is read and written."""
 
 IDLE_S = 60.0
-"""Time after which an idle worker is ended."""
+"""Time after which an idle worker is stopped."""
 
 NICENESS = 10
 
@@ -55,7 +55,7 @@ STOP_TIMEOUT_S = 5.0
 """Time after which a worker that has not exited is killed."""
 START_TIMEOUT_S = 60.0
 MANY_SEGMENTS = 100
-"""From this number of segments on, the plan is serialized in a thread."""
+"""A plan with at least this number of segments is serialized in a thread."""
 MOVE_TIMEOUT_S = 30.0
 """Time after which a worker that has not renamed the files of a few segments is killed."""
 POLL_S = 0.1
@@ -65,7 +65,7 @@ WORKER_PROGRAM = bootstrap("diamant.cleaner.runners.worker")
 
 
 def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BYTES) -> int:
-    """Return the memory limit of a worker for a plan: twice the map, which is copied as it grows, and the overhead."""
+    """Return a worker's memory limit for a plan: twice the map, because it is copied when it grows, plus the overhead."""
     map_bytes = plan.map_max_entries * KAFKA_MAP_ENTRY_BYTES if plan.is_kafka else plan.map_memory_bytes
     return 2 * map_bytes + overhead_bytes
 
@@ -76,8 +76,8 @@ async def no_swap(_output: OutputSegment) -> None:
 
 class ProcessRunner:
     """Runs plans in a worker process. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`:
-    Python source that the worker runs; `threads`: returns the number of the cleaner's threads, for the choice of the worker's
-    processors (`_place`). None: any processors.
+    Python source that the worker runs; `threads`: returns the number of cleaner threads, from which the worker's processors are
+    chosen (`_place`); None: the worker may use any processor.
     """
 
     name = "process"
@@ -115,7 +115,7 @@ class ProcessRunner:
         return None if self._worker is None else self._worker.pid
 
     async def warm_up(self) -> None:
-        """Start a worker and load its engine, unless there is a worker."""
+        """Start a worker and load its engine, unless a worker is already running."""
         async with self._turn:
             try:
                 await self._start()
@@ -137,7 +137,7 @@ class ProcessRunner:
                 self._rest()
 
     async def move(self, moves: Moves) -> None:
-        """Let the worker of the current round execute `moves`. If it is dead, dies or lacks memory, execute them here.
+        """Let the worker of the current round execute `moves`. If it has died, dies or runs out of memory, execute them here.
 
         All moves are done on return, even if the caller is cancelled. Raises OSError if a move failed.
         """
@@ -159,11 +159,11 @@ class ProcessRunner:
             return
         elif isinstance(error := error_from(answer, f"{moves.directory}: renaming files"), OSError):
             raise error
-        # The worker is dead, or lacks the memory.
+        # The worker has died, or has run out of memory.
         carry_out(EnvDirectory(self._env, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """Let the worker write the facts of a segment to its file. Raises CorruptLog, OSError, MemoryLimit, RunnerFailed."""
+        """Let the worker store the facts of a segment. Raises CorruptLog, OSError, MemoryLimit, RunnerFailed."""
         async with self._turn:
             worker = await self._start()
             try:
@@ -236,7 +236,7 @@ class ProcessRunner:
                 return await worker.receive(POLL_S)
 
     async def _end_round(self, worker: _WorkerProcess) -> None:
-        """Cancel the worker's round, and kill the worker if it does not react. Waits for its end even if cancelled."""
+        """Cancel the worker's round, and kill the worker if it does not react. Waits for that even if the caller is cancelled."""
         task = asyncio.get_running_loop().create_task(self._cancel(worker))
         await wait_in_spite_of_cancelling(task)
 
@@ -254,7 +254,7 @@ class ProcessRunner:
     # -- the worker's life ---------------------------------------------------------------------------------------------
 
     async def _start(self) -> _WorkerProcess:
-        """Return the worker, which is started if necessary."""
+        """Return the worker; start it if necessary."""
         if self._is_closed:
             raise CleaningAborted("the cleaner stops")
         if self._idle_timer is not None:
@@ -275,7 +275,7 @@ class ProcessRunner:
             _place(pid, self._threads())
 
     def _rest(self) -> None:
-        """Schedule the end of the worker after it has been idle for `idle_s`."""
+        """Stop the worker when it has been idle for `idle_s`."""
         if self._worker is not None and not self._is_closed:
             self._idle_timer = asyncio.get_running_loop().call_later(self._idle_s, self._retire)
 
@@ -292,13 +292,13 @@ class ProcessRunner:
             self._retirement = None
 
     async def _discard(self, worker: _WorkerProcess) -> None:
-        """Kill a worker for good, and wait until it has exited, even if cancelled."""
+        """Kill a worker that must not be used again, and wait until it has exited, even if the caller is cancelled."""
         if self._worker is worker:
             self._worker = None
         await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(worker.kill()))
 
     async def close(self) -> None:
-        """Abort the current and the waiting rounds, and end the worker."""
+        """Abort the current round and the waiting rounds, and stop the worker."""
         self._is_closed = True
         async with self._turn:
             if self._idle_timer is not None:
@@ -312,13 +312,13 @@ class ProcessRunner:
 
 
 class _WorkerProcess:
-    """A worker process, running or ended."""
+    """A worker process, which is running or has ended."""
 
     def __init__(self, child: ChildProcess) -> None:
         self._child = child
         self._is_at_end = False
         self._held: deque[JsonObject] = deque()
-        """Messages that arrived before an awaited answer, at most one per output of the round."""
+        """Messages that arrived while an answer was awaited, at most one per output of the round."""
 
     @property
     def pid(self) -> int:
@@ -329,7 +329,7 @@ class _WorkerProcess:
         return self._is_at_end or self._child.has_ended
 
     def send(self, message: JsonObject) -> None:
-        """Queue a message, which a live worker reads at once. If it is dead, the message is lost and `receive` returns None."""
+        """Queue a message, which the worker reads immediately. If the worker has died, it is lost, and `receive` returns None."""
         self._child.send(message)
 
     async def receive(self, timeout_s: float | None = None) -> JsonObject | None:
@@ -342,7 +342,7 @@ class _WorkerProcess:
         return message
 
     async def answer(self, timeout_s: float) -> JsonObject | None:
-        """Return the answer to moves; None if the worker has ended. Raises TimeoutError. Keeps other messages for `receive`."""
+        """Wait for the answer to moves; None if the worker has ended. Raises TimeoutError. Keeps other messages for `receive`."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while True:
             message = await self._child.receive(deadline_s - asyncio.get_running_loop().time())
@@ -351,19 +351,19 @@ class _WorkerProcess:
             self._held.append(message)
 
     async def death(self) -> str:
-        """Wait for the exit of a worker whose messages have ended; return why it ended."""
+        """Wait until a worker that sends no more messages has exited; return why it ended."""
         await self.kill()
         return self._child.obituary()
 
     async def stop(self) -> None:
-        """Make the worker exit; kill it after `STOP_TIMEOUT_S`."""
+        """Ask the worker to exit; kill it after `STOP_TIMEOUT_S`."""
         self._child.end_input()
         with suppress(TimeoutError):
             await self._child.wait(STOP_TIMEOUT_S)
         await self.kill()
 
     def kill_at_once(self) -> None:
-        """Kill the worker, and block until it has stopped, for microseconds or as long as its disk I/O takes."""
+        """Kill the worker, and block until it has exited, which takes microseconds, or until its disk I/O is complete."""
         self._is_at_end = True
         self._child.kill()
         with suppress(ChildProcessError):
@@ -396,7 +396,7 @@ async def _start_worker(program: str, niceness: int, place: Callable[[int], None
     except (OSError, RuntimeError) as error:  # RuntimeError: the system refuses a thread
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
     worker = _WorkerProcess(child)
-    # The worker is placed before it imports anything, because threads that it starts inherit the choice.
+    # Choose the worker's processors before it imports anything, because threads that it starts inherit the choice.
     place(worker.pid)
     try:
         ready = await worker.receive(START_TIMEOUT_S)
@@ -411,11 +411,11 @@ async def _start_worker(program: str, niceness: int, place: Callable[[int], None
 
 
 def _place(pid: int, threads: int) -> None:
-    """Keep process `pid` off the first of this process's processors, if the cleaner's `threads` do not need them all.
+    """Keep process `pid` off the first of this process's processors, unless the cleaner's `threads` need all of them.
 
-    Priority alone is not enough: where the scheduler moves a worker from processor to processor, a client that sends one
-    message at a time has 1.5 to 2 times the p99 of an idle broker. Best effort, on Linux only. It applies to the main thread
-    of the process, and to threads and processes that it starts from now on.
+    A low priority alone is not enough: while the scheduler moves a worker from processor to processor, a client that sends one
+    message at a time sees a p99 latency 1.5 to 2 times that of an idle broker. Best effort, on Linux only. The choice applies to
+    the main thread of the process, and to threads and processes that it starts from now on.
     """
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))

@@ -1,13 +1,13 @@
 """The worker process of the cleaner, started by `process`.
 
-It runs one plan at a time, at low CPU and disk priority and within a memory limit, so a round neither slows the broker down
+It runs one plan at a time, at low CPU and disk priority and within a memory limit, so that a round neither slows the broker down
 nor crashes it. Messages are described in `worker_messages`.
 
-Threads: the main thread works; a second one reads commands, so that a round can be cancelled. Memory limit: RLIMIT_DATA, which
-counts private writable memory: the heap, but neither code nor mapped files.
+Threads: the main thread executes plans; a second one reads commands, so that a round can be cancelled. The memory limit is
+RLIMIT_DATA, which counts private writable memory: the heap, but neither code nor mapped files.
 
-It ends when its standard input ends, and is killed at once (SIGKILL) when the broker ends, because otherwise it might write into
-a directory that belongs to the next broker.
+The worker exits when its standard input ends. It is killed immediately (SIGKILL) when the broker ends, because otherwise it might
+write into a directory that belongs to the next broker.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Worker:
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        """Execute commands until they end."""
+        """Execute commands until there are no more."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         # Exempt the engine's modules from garbage collection: each pass over them would take 30-60 ms.
         gc.collect()
@@ -116,7 +116,7 @@ class Worker:
             work = self._file_facts if command["type"] == "facts" else self._clean
             message: JsonObject = {"type": "result", "round": number, "result": work(command, check_done, throttle)}
         except Exception as error:
-            # The limit is lifted first, so that there is memory to report the lack of memory.
+            # Lift the limit first, so that there is enough memory to report that memory ran out.
             set_memory_limit(None)
             message = {"type": "error", "round": number, **error_fields(error, limit_bytes)}
         set_memory_limit(None)
@@ -180,9 +180,9 @@ def main() -> int:
 
 
 class HeldDirectory:
-    """The directory of a partition, held by a descriptor, so that renames apply to it even if its path has changed.
+    """The directory of a partition, accessed through a descriptor, so that renames apply to it even if its path has changed.
 
-    Another process may delete the partition at the same time, and create a new partition of the same name.
+    The broker may delete the partition at the same time, and create a new partition with the same name.
     See `storage.log.moves.MovesDirectory`.
     """
 
@@ -190,7 +190,7 @@ class HeldDirectory:
         self._fd = fd
 
     def exists(self, name: str) -> bool:
-        """Return whether a file of that name exists."""
+        """Return whether a file with this name exists."""
         try:
             os.stat(name, dir_fd=self._fd)
         except FileNotFoundError:
@@ -215,7 +215,7 @@ class HeldDirectory:
 
 @contextmanager
 def held(path: str) -> Iterator[HeldDirectory]:
-    """Hold a directory by a descriptor. Raises OSError."""
+    """Open a directory, so that it can be accessed through a descriptor. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield HeldDirectory(fd)

@@ -1,4 +1,4 @@
-"""The messages between a broker and its cleaner's worker process, one JSON object per line.
+"""The messages between a broker and the worker process of its cleaner, one JSON object per line.
 
     to the worker, on its standard input
       {"type": "clean", "round": 1, "plan": "<CleanPlan.to_json>", "memory_limit_bytes": 650000000}
@@ -13,11 +13,11 @@
       {"type": "output", "round": 1, "output": {...}}           an OutputSegment, in the order of offsets
       {"type": "moved"}                                         the answer to a move: all moves are done
       {"type": "not moved", "kind": "os", ...}                  the other answer; the fields are those of the error
-      {"type": "result", "round": 1, "result": {...}}           the CleanResult without its outputs: the end of the round;
-                                                                of facts: {}
-      {"type": "error", "round": 1, "kind": "...", ...}         the other end of a round; the fields are those of the error
+      {"type": "result", "round": 1, "result": {...}}           the round has succeeded; the CleanResult without its outputs,
+                                                                or {} for facts
+      {"type": "error", "round": 1, "kind": "...", ...}         the round has failed; the fields are those of the error
 
-Both ends are the same version of the same program.
+Both sides run the same version of the program.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from diamant.json_types import JsonObject
 from diamant.storage.errors import CorruptLog, RecordTooLarge
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Limit of a worker's messages, in which an output lists its sources at 20 bytes each. Plans may be longer."""
+"""Maximum length of a worker's message. An output lists its sources, at 20 bytes each. Messages to the worker may be longer."""
 
 
 def facts_task_fields(task: FactsTask) -> JsonObject:
-    """Return the fields of a task for its message."""
+    """Return the fields of the message that contains a task."""
     return {**asdict(task), "hash_key": task.hash_key.hex()}
 
 

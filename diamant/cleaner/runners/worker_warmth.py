@@ -1,4 +1,4 @@
-"""Starts the worker process early, once the traffic of compacted topics, or an erasure, will need it for the next plan."""
+"""Starts the worker process early if traffic in compacted topics, or an erasure, makes it likely that the next plan needs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORTH_BYTES = MAX_INLINE_BYTES // 2
 """A log whose active segment has this size will have plans that are too large for a thread of the broker."""
 
 QUIET_S = 60.0
-"""Traffic counts as new after a pause of this length, during which an idle worker has ended."""
+"""After a pause of this length, traffic counts as new, because an idle worker has been stopped during the pause."""
 
 
 class WorkerWarmth:
@@ -31,7 +31,7 @@ class WorkerWarmth:
         self._is_closed = False
 
     def saw_append(self, log: Log) -> None:
-        """Record an append to a compacted log. Returns at once."""
+        """Record an append to a compacted log. Returns immediately."""
         if log.active.size < WORTH_BYTES:
             return
         now_s = asyncio.get_running_loop().time()
@@ -41,7 +41,7 @@ class WorkerWarmth:
             self._begin()
 
     def expect_request(self, log: Log) -> None:
-        """Start the worker for a round of `log` that will be requested, if a log of this size needs it. Returns at once."""
+        """Start the worker, because a round on `log` will be requested, unless the log is too small. Returns immediately."""
         if log.size > REQUESTED_INLINE * MAX_INLINE_BYTES:
             self._begin()
 
@@ -58,7 +58,7 @@ class WorkerWarmth:
             logger.warning("the cleaner's worker cannot be started early: %s", error)
 
     async def close(self) -> None:
-        """Cancel the start in progress, if any, and begin no other."""
+        """Cancel the start in progress, if any, and do not begin another."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
