@@ -34,7 +34,7 @@ class RunningRound:
     started_ms: int
     progress: Progress = field(default_factory=Progress)
     freed_bytes: int = 0
-    """Number of bytes by which the finished outputs are smaller than their sources, so that the round writes fewer bytes."""
+    """Number of bytes that need not be written, because the finished outputs are smaller than their sources."""
 
     def free(self, count: int) -> None:
         """Record an output that is `count` bytes smaller than its sources."""

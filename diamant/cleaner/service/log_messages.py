@@ -1,7 +1,7 @@
 """Formats the cleaner's log messages from a plan and its result. They contain the same information as Kafka's messages.
 
 For an empty round Kafka divides by zero and prints NaN or ∞; these messages omit undefined figures.
-Sizes are in powers of 1024. Counts have a comma after the thousands.
+Sizes are in powers of 1024. Counts have commas as thousands separators.
 
 Source: Kafka's CleanerSlot.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryCleanFilthiestLog.
 """

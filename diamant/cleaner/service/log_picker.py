@@ -33,7 +33,7 @@ SEGMENTS_PER_TURN = 256
 """Number of segments that a pass over all logs examines before it yields to other tasks."""
 
 FRESH_S = 1.0
-"""Mode prompt: real time after which the queue of a scan is discarded."""
+"""Mode prompt: time, on the real clock, for which the logs that a scan has queued are used; then a new scan begins."""
 
 CANNOT_LOOK = "the log cannot be examined"
 CANNOT_ROLL = "the active segment cannot be rolled"
@@ -72,7 +72,7 @@ class LogPicker:
         self._fresh_until_s = 0.0
 
     async def next(self) -> Log | None:
-        """Return the next log to clean, or None. The log is free and due; after another await it may no longer be."""
+        """Return the next log to clean, or None. It is free and due, but may no longer be after another `await`."""
         if self._prompt is None or asyncio.get_running_loop().time() >= self._fresh_until_s:
             self._found.clear()
         if (log := self._take()) is not None:

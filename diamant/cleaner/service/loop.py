@@ -38,7 +38,7 @@ class Wakeup:
             self._clock.on_change.remove(self._clock_moved)
 
     def notify(self) -> None:
-        """End the current wait; without one, make the next wait return immediately."""
+        """End the current wait, or make the next one return immediately."""
         self._is_notified = True
         self._event.set()
 
@@ -55,7 +55,7 @@ class Wakeup:
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        # Setting a frozen clock wakes the loop. Until then, the loop must not poll the clock for work that is due in 1 ms.
+        # Setting a frozen clock wakes the loop. Until then, polling it for work that is due in 1 ms would never succeed.
         delay_s = (
             MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
         )
@@ -92,7 +92,7 @@ class CleaningLoop:
         self._next_ms = 0
         self._settling: list[asyncio.Future[None]] = []
         self.is_started = False
-        """True after `start` was called."""
+        """True after `start` has been called."""
         self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
 

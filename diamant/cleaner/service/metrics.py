@@ -77,8 +77,8 @@ class RoundStatus:
     runner: str
     """The runner: `inline`, `process`, `spark`."""
     progress: Reading
-    """Progress in bytes of the plan's segments, in proportion to the I/O done. The total I/O is an upper bound, which decreases
-    as the sizes of the outputs become known. The stage is empty if the runner does not report one."""
+    """Progress in bytes of the plan's segments, computed from the I/O so far and the expected I/O. The expected I/O decreases
+    as the sizes of outputs become known. The stage is empty if the runner does not report one."""
     io_bytes: int
     """Bytes that both passes have read and written so far, as far as known."""
     started_ms: int

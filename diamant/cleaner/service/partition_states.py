@@ -3,7 +3,7 @@
 A partition without a state is free and can be acquired. The states are:
 
     in progress     a round, or the cleaner's retention, is in progress
-    aborted         the same, but it must stop: `check_done` raises
+    aborted         the round or the retention must stop: `check_done` raises
     paused(n)       not cleaned until `resume` has been called n times
 
 Checkpoints are read once and then kept here; the file `cleaner-offset-checkpoint` is written from them. A partition whose round
@@ -97,7 +97,7 @@ class PartitionStates:
         self._states[partition] = _State(is_in_progress=True)
 
     def abort_and_pause(self, partition: TopicPartition) -> bool:
-        """Pause a partition until `resume`, and abort what is in progress. Return True if nothing is in progress.
+        """Pause a partition until `resume`, and abort its round or retention. Return True if neither is in progress.
 
         Otherwise `on_paused` is called when it has ended. (Kafka refuses a second caller while the first is waiting; here both
         wait.)

@@ -49,7 +49,7 @@ class CleanerView:
         now_ms: int,
         hold: TombstoneHold | None = None,
     ) -> Self:
-        """Take a snapshot for a log, without reading a file. `known`: the memory of mode prompt; None in mode kafka."""
+        """Take a snapshot for a log, without reading a file. `known`: the log's state in mode prompt; otherwise None."""
         partition = log.topic, log.partition
         checkpoint = states.checkpoint(partition)
         first_dirty = checkpoint if known is None else known.quarantine.first_dirty(checkpoint)

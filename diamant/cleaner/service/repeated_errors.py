@@ -1,4 +1,4 @@
-"""Writes an error that a partition's log causes again and again only once to the broker's log.
+"""Logs an error about a partition only once, even if it occurs again and again.
 
 This module is separate from `log_messages` because even an idle broker imports it.
 """

@@ -81,7 +81,7 @@ class RoundWatch:
     def __init__(self) -> None:
         self.reports: list[RoundReport] = []
         self.ended: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Resolves when no more rounds will follow, to the reason: no partition, no longer compacted, or the cleaner stops."""
+        """Resolves, when the watch ends, to the reason: the partition is gone or not compacted, or the cleaner stops."""
         self._next: asyncio.Future[None] | None = None
 
     def add(self, report: RoundReport) -> None:
@@ -116,7 +116,7 @@ class RoundCallers:
         """True once the cleaner begins to stop; from then on, new requests are cancelled and new watches end immediately."""
 
     def request(self, partition: TopicPartition, request: RoundRequest) -> asyncio.Future[RoundReport]:
-        """Request that the next round of a partition serve the caller. Raises UnknownPartition.
+        """Add a request for the next round of a partition. Raises UnknownPartition.
 
         The future resolves to the round's report, and is cancelled when the cleaner stops.
         """

@@ -180,12 +180,12 @@ class Rounds:
         """Record that a round failed; return the reason for its report."""
         partition = log.topic, log.partition
         reason = str(failure) or type(failure).__name__
-        # If the log has changed or the worker was killed, the log is not to blame, so let the round be restarted.
+        # If the log has changed or the worker was killed, the log is not to blame, so do not mark it uncleanable.
         is_changed = plan is not None and not holds(log, plan)
         is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
         if log.is_deleted or (is_changed and restarts <= MAX_RESTARTS) or (is_killed and restarts <= 1):
-            logger.info("%s-%d: the round will be restarted: %s", *partition, reason)
+            logger.info("%s-%d: the round was interrupted: %s", *partition, reason)
             return reason
         now_ms = self._env.clock.now_ms()
         if self._prompt is not None and plan is not None and isinstance(failure, CorruptLog):
