@@ -1,1 +1,1 @@
-"""The engines that execute rounds: the plain one in Python, the compiled one, and the offset map."""
+"""The engines that execute rounds, one in Python and one compiled, and the offset map of the compiled one."""

@@ -35,7 +35,7 @@ class LastOffsets(Protocol):
         ...
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return the last offset of each key in the batch that is in the map. The result may contain other keys."""
+        """For each key in the batch that the map contains, return its last offset. The result may contain other keys."""
         ...
 
 
@@ -52,7 +52,7 @@ class Target(Protocol):
 
 
 class BatchRewriter:
-    """Rewrites batches in offset order. Batches in between that other code rewrites must be reported to the tracker."""
+    """Rewrites batches in offset order. Batches that are rewritten by other code must also be reported to the tracker."""
 
     def __init__(self, work: RoundWork, tracker: TransactionTracker, keys: LastOffsets) -> None:
         self._plan = work.plan

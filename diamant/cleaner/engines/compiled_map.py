@@ -48,11 +48,11 @@ class Mapped(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The records of a batch that precede the one at which the map was full."""
+    """The point in a batch at which the map was full."""
 
     row: int
     records: int
-    """Number of these records."""
+    """Number of the batch's records before this point."""
     last_offset: int | None
     """Offset of the last of these records with a key; None if none has a key."""
 
@@ -99,7 +99,7 @@ class CompiledMap:
         """True if a marker or a transactional batch was read."""
         self.last_seen = offset - 1
         self._began: tuple[int, int] | None = None
-        """Base offset of the first segment added, and the position in it at which that began."""
+        """Base offset of the first segment that was added, and the position from which on it was added."""
 
     @property
     def size(self) -> int:
@@ -116,7 +116,7 @@ class CompiledMap:
         self._hasher.last_seen = offset
 
     def mapped(self) -> Mapped:
-        """Return everything that another map can `take_over`, which excludes the keys in `offsets`."""
+        """Return everything except the keys in `offsets`, so that another map can `take_over` it."""
         notes, stretches = self.notes.kept(), self.stretches.noted()
         return Mapped(
             self.size,
@@ -210,7 +210,7 @@ class CompiledMap:
         return part.row
 
     def _add_records(self, chunk: Rows, start: int, end: int) -> _Part | None:
-        """Add the records of rows. If the map becomes full, return the part of the last batch that was added, otherwise None."""
+        """Add the records of rows. If the map becomes full, return the point in the batch at which it did, otherwise None."""
         added = 0
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
             taken = self.offsets.add(self._hasher.tuples, count)

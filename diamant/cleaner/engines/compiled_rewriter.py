@@ -61,7 +61,7 @@ class CompiledRewriter:
         self._out = numbers("B", 1)
 
     def rewrite(self, segment: SegmentPlan, writer: CompiledWriter) -> None:
-        """Append the records of a segment that are kept to `writer`."""
+        """Append to `writer` the records of a segment that are kept."""
         work, stats = self._work, self._work.stats
         for start, stop in self._survivors.begin(segment, self._counts):
             for chunk in self._records.chunks(work.env, work.log_path(segment), start, stop):

@@ -40,7 +40,7 @@ class Rewriter(Protocol[WriterT]):
         ...
 
     def rewrite(self, segment: SegmentPlan, writer: WriterT) -> None:
-        """Append the records of a segment that are kept.
+        """Append to `writer` the records of a segment that are kept.
 
         Raises CorruptLog, OutputOverflow, OSError, and the errors of `check_done`.
         """
@@ -50,7 +50,7 @@ class Rewriter(Protocol[WriterT]):
 def rewrite_group(
     work: RoundWork, rewriter: Rewriter[WriterT], group: Sequence[SegmentPlan]
 ) -> Iterator[OutputSegment]:
-    """Rewrite a group, and yield its output, which is not synced; in mode prompt, several if recompression makes one too large.
+    """Rewrite a group, and yield its output, not yet synced; in mode prompt, several if recompression makes one too large.
 
     If an output fails, its files are removed.
     """

@@ -53,7 +53,7 @@ FULL_AT = 0.85
 SPREAD_AT = 0.8
 """Largest share of slots in use while keys are added in hash order."""
 SAMPLE = 4096
-"""Number of keys in the sample from which the share of keys that are already in the table is estimated."""
+"""Number of keys to sample in order to estimate how many keys are already in the table."""
 STEPS = 256
 """Number of slices into which `add_hashed` divides each part, if there are several."""
 MAX_PARTITIONS = 256
@@ -96,7 +96,7 @@ class OffsetMap:
         self.table = new_table(min(FIRST_SLOTS, self._max_slots))
         """The table, for kernels. Each `add` may replace it. It always has an empty slot."""
         self.size = 0
-        """Number of keys in the table; after `latest`, number of all keys."""
+        """Number of keys in the table; after `latest`, in the whole map."""
         self.added = 0
         """Number of tuples added so far."""
         self.is_in_order = True
@@ -161,8 +161,8 @@ class OffsetMap:
     def make_room_for(self, part: memoryview, count: int) -> None:
         """Grow the table before `count` tuples are added in hash order. `part` contains some of them.
 
-        If it grew while they were being added, their keys would cluster at its front. The number of new keys is estimated from
-        a sample of `part`.
+        If the table grew during the addition, the added keys would cluster at its front. The number of new keys is estimated
+        from a sample of `part`.
         """
         sampled = min(len(part) // ENTRY_BYTES, SAMPLE)
         if not sampled:

@@ -131,7 +131,7 @@ class PlainRewriter:
         self._batches = BatchRewriter(work, self.tracker, key_map)
 
     def rewrite(self, segment: SegmentPlan, writer: SegmentWriter) -> None:
-        """Append the records of a segment that are kept to `writer`."""
+        """Append to `writer` the records of a segment that are kept."""
         work, stats = self._work, self._work.stats
         for chunk in self._chunks.take(segment):
             work.check_done()

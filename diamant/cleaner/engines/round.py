@@ -53,7 +53,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Round(Generic[WriterT]):
-    """The parts of a round. Use them only once, then close them."""
+    """The parts of a round. Use them only once, then call `close`."""
 
     work: RoundWork
     key_map: KeyMap

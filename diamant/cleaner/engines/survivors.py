@@ -67,7 +67,7 @@ class Survivors(Protocol):
         ...
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return an offset for each key in the batch. These offsets lead to the same fates of its records as those in the map."""
+        """Return an offset for each key in the batch. It may differ from the map's, but leads to the same fate of the records."""
         ...
 
 

@@ -47,8 +47,8 @@ def read_facts(
 ) -> SegmentFacts:
     """Return the facts of a closed segment of `size` bytes, from the facts file if that is current, otherwise from the segment.
 
-    Callable from any thread. Of the segment, it reads headers, and the records of batches with a horizon. Raises CorruptLog,
-    and OSError if the segment is gone.
+    Callable from any thread. From the segment it reads only headers, and the records of batches with a horizon. Raises
+    CorruptLog, and OSError if the segment is gone.
     """
     path = names.log_file(directory, base_offset)
     modified_ms, birth_ms = env.mtime_ms(path), env.birth_ms(path)

@@ -20,9 +20,9 @@ The filter shows whether a hash may belong to one of the segment's keys. It is a
     4 x keys            uint32   ascending in each bucket
 
 It takes 4.25 to 4.5 bytes per key, and has at most one false positive in 2.7e8 lookups. A weaker filter would be useless: with a
-Bloom filter that has one percent of false positives, any thousand new keys would appear to be in every segment. The hashes are
-the first halves of the hashes in the map (`kernels/offset_map.py`), with the same random key, so clients cannot construct keys
-that collide. A filter made with another hash key cannot be used.
+Bloom filter that has one percent of false positives, every segment would appear to contain some of a thousand new keys. The
+hashes are the first halves of the hashes in the map (`kernels/offset_map.py`), with the same random key, so clients cannot
+construct keys that collide. A filter made with another hash key cannot be used.
 
 Memory: filters are stored in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than
 `MAX_KEYS` keys has no filter, so a filter takes at most 72 MB, and 16 bytes per key while it is made. Each dirty key takes 8
@@ -91,7 +91,7 @@ class KeyFilter:
         return may_have_any(self.data, self.bits, hashes)
 
     def without(self, hashed: int) -> KeyFilter | None:
-        """Return the filter without the key of this hash; None if that is missing, or if the number of buckets would change."""
+        """Return the filter without the key of this hash; None if the key is missing, or the number of buckets would change."""
         data, buckets, count = self.data, 1 << self.bits, self.key_count - 1
         if count < 0 or _bits_for(count) != self.bits:
             return None

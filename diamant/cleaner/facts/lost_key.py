@@ -7,7 +7,7 @@ of its batches remains without records; its filter contains exactly one key of t
 exactly the records of that key have been removed. Removing the key from the filter therefore has the same result, byte for byte,
 as reading the output. If any condition is not met, the output is read.
 
-A large source is not merged with small neighbours, and neither is an unchanged segment. If it were, it would receive the key's
+Like an unchanged segment, a large source is not merged with small neighbours. If it were merged, it would receive the key's
 tombstone. Then its filter would still contain the key, an erasure would have to search it again, and the expiry of the tombstone
 would make a round rewrite it.
 

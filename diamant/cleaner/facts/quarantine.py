@@ -11,10 +11,10 @@ No deleted record in the segment may reappear, and no record may be lost:
 * An aborted transaction whose marker is in the segment still ends there: later batches of its producer belong to other
   transactions.
 * The segment's keys are not in the map, so older records of these keys remain, like the records of the segment itself.
-* The checkpoint on disk stays where it was when the segment was last cleaned, or at its base offset, even across restarts. When
-  the segment can be read again, the next round maps everything above the checkpoint, and so removes the segment's records that
-  have been superseded. In memory, the broker keeps the offset at which each round ended, and continues from there, so that the
-  same range is not cleaned again and again.
+* The checkpoint on disk stays where it was when the segment was last cleaned, or at the segment's base offset, even across
+  restarts. When the segment can be read again, the next round maps everything above the checkpoint, and so removes the segment's
+  records that have been superseded. In memory, the broker keeps the offset at which each round ended, and continues from there,
+  so that the same range is not cleaned again and again.
 * After that round, nothing expires for another `delete.retention.ms`, so that a consumer that has read an old record from the
   segment still finds the tombstone.
 
@@ -56,11 +56,11 @@ class CorruptSegment:
     reason: str
     since_ms: int
     clean_to: int
-    """When the segment was last cleaned, all keys up to this offset had been mapped; its base offset if it never was."""
+    """All keys up to this offset had been mapped when the segment was last cleaned. The base offset if it was never cleaned."""
     size: int = 0
     """Size of the segment, in bytes."""
     obstacle: str = ""
-    """Reason why the segment's file could not be used at the last check, such as another size; empty if it could."""
+    """Reason why the segment's file could not be used at the last check: for example, it was missing or had another size."""
 
     def __str__(self) -> str:
         name = os.path.basename(names.log_file("", self.base_offset))

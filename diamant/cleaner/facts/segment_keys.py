@@ -7,8 +7,8 @@ Used by the compiled engine, in any process, in mode prompt only:
                                                                         `is_worth_filters(plan)`
 
 Reading takes a quarter of a second of CPU time per GiB, while the output is being synced. Keeping the hashes when records are
-written would save a third of that, but batches that are copied unread would have to be read. After an erasure, reading can be
-avoided (`lost_key`).
+written would save a third of that, but then even batches that are copied unread would have to be read. Rounds for an erasure can
+avoid reading outputs (`lost_key`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def step_back(niceness: int) -> None:
     """Lower the priority of this process for CPU, disk and memory. Best effort: not every system allows it.
 
     Linux divides the CPUs among sessions first, and nice values only matter within a session (autogroup, sched(7)). A child has
-    its own session. Unless that session also gets a nice value, it has the same share of the CPUs as the broker's.
+    its own session. Unless that session also gets a nice value, it has the same share of the CPUs as the broker's session.
     """
     with suppress(OSError):
         os.nice(niceness)

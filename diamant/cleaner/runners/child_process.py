@@ -107,7 +107,7 @@ class MessagePipe:
 def bootstrap(module: str) -> str:
     """Return the source of a child program that calls `main` of `module`.
 
-    The program imports the package from the same directory as this process, and never prefers the working directory.
+    The program imports the package from the same directory as this process, even if the working directory contains one.
     """
     return (
         "import sys; place, parent, niceness = sys.argv[1:]; place in sys.path or sys.path.insert(0, place); "

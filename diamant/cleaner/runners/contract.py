@@ -122,7 +122,7 @@ SPILL_BYTES_PER_BYTE = 0.5
 
 
 def check_room(env: Env, plan: CleanPlan) -> None:
-    """Raise NoRoom if the disk has less free space than a local round over `plan` may need. Blocks. Also raises OSError."""
+    """Raise NoRoom if the disk may not have enough space for a local round over `plan`. Blocks on disk I/O. Raises OSError."""
     size = sum(segment.size for segment in plan.segments)
     need = int(size * SPILL_BYTES_PER_BYTE) + plan.segment_bytes
     _, free = env.disk_usage(plan.directory)

@@ -103,7 +103,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
     moves = next(steps, None)
     while moves is not None:
         try:
-            # The files can be opened by both names until memory is updated, in the same turn in which this block ends.
+            # The files can be opened by either name until memory is updated, which happens in the turn in which this block ends.
             with log.env.renamed_elsewhere(moves.renames):
                 await yield_to_loop()
                 await runner.move(moves)

@@ -1,9 +1,9 @@
 """The runner with a worker process (`worker`), which it starts for the first plan and stops when it is idle.
 
 There is one worker, which executes one plan at a time; further plans wait. If it dies, the current round fails (RunnerFailed),
-its `.cleaned` files are removed, and the next round starts a new worker. Without a command, the worker writes only `.cleaned`
-files. The broker swaps these outputs in, one by one, while the worker continues, and commands the worker to rename the files
-(`move`). If the worker dies before it has answered, the broker renames them.
+its `.cleaned` files are removed, and the next round starts a new worker. On its own, the worker writes only `.cleaned` files. The
+broker swaps these outputs in, one by one, while the worker continues, and commands the worker to rename the files (`move`). If
+the worker dies before it has answered, the broker renames them.
 
 Everything runs on the loop thread, except the removal of files.
 """
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
 """Memory that a worker may use in addition to the map: 65 MB for the interpreter and the engine, and twice the size of the
-largest batch that the broker accepts (128 MiB decompressed), which is read and written."""
+largest batch that the broker accepts (128 MiB decompressed), once to read it and once to write it."""
 
 IDLE_S = 60.0
 """Time after which an idle worker is stopped."""
@@ -329,7 +329,7 @@ class _WorkerProcess:
         return self._is_at_end or self._child.has_ended
 
     def send(self, message: JsonObject) -> None:
-        """Queue a message, which the worker reads immediately. If the worker has died, it is lost, and `receive` returns None."""
+        """Queue a message, which a running worker reads immediately. Otherwise it is lost, and `receive` returns None."""
         self._child.send(message)
 
     async def receive(self, timeout_s: float | None = None) -> JsonObject | None:

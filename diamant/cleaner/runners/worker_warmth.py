@@ -41,7 +41,7 @@ class WorkerWarmth:
             self._begin()
 
     def expect_request(self, log: Log) -> None:
-        """Start the worker, because a round on `log` will be requested, unless the log is too small. Returns immediately."""
+        """Start the worker if `log`, for which a round will be requested, is large enough to need it. Returns immediately."""
         if log.size > REQUESTED_INLINE * MAX_INLINE_BYTES:
             self._begin()
 
