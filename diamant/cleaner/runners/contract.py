@@ -20,7 +20,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.moves import Moves
 
 SwapOutput: TypeAlias = Callable[[OutputSegment], Coroutine[Any, Any, None]]
-"""Swaps an output for its sources. Any error it raises ends the round."""
+"""Replaces the sources of an output with the output. Any error that it raises ends the round."""
 
 
 MAX_INLINE_BYTES = 1024 * 1024
