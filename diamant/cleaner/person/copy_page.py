@@ -1,6 +1,6 @@
-"""The records of a person as one HTML page for this person: plain words, fields by name, other people's data marked.
+"""A person's records as one HTML page for that person: in plain words, a row for each field, other people's data marked.
 
-It is made from the lines of `person show`, which are read twice: once for the summary at the top, then record by record.
+The page is made from the lines of `person show`, which are read twice: first for the summary at the top, then record by record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diamant.words import moment, not_searched_text
 Line: TypeAlias = Mapping[str, Any]
 
 MAX_TEXT = 10_000
-"""Limit of the characters shown of a field; the JSON lines have all of them."""
+"""Maximum number of characters shown per field; the lines of `person show` have the complete field."""
 MAX_ROWS = 1_000
 
 _STATUSES = {
@@ -37,11 +37,11 @@ class FieldRow(NamedTuple):
     text: str
     category: str
     is_other: bool
-    """True for another person's data."""
+    """True if the data is another person's."""
 
 
 def copy_page(lines: Callable[[], Iterable[Line]], made_ms: int, source: str) -> Iterator[str]:
-    """Yield the parts of the page. `lines` returns the lines of `person show`; it is called repeatedly."""
+    """Yield the HTML of the page in pieces. `lines` is called twice, and must return all lines of `person show` each time."""
     identifiers: list[Line] = []
     problems: list[str] = []
     topics: dict[str, None] = {}
@@ -89,7 +89,7 @@ def _until(line: Line) -> str:
 
 
 def rows_of(line: Line) -> list[FieldRow]:
-    """Return the fields of a record: key, value and headers, or their single fields where these can be decoded."""
+    """Return a row for the key, the value and each header of a record, or for each field in them if they can be decoded."""
     found: list[FieldRow] = []
     others, fields = set(line["others"]), line["fields"]
     parts = [("key", line.get("key_json", _json(line["key"]))), ("value", line.get("value_json", _json(line["value"])))]
@@ -105,7 +105,7 @@ def rows_of(line: Line) -> list[FieldRow]:
 
 
 def _json(data: Mapping[str, str] | None) -> Any:
-    """Return the content of a key or a value: JSON, a text, base64 or None."""
+    """Return the content of a key, value or header: the parsed JSON, other text, base64 if it is not text, or None."""
     if data is None:
         return None
     text = data.get("text")
@@ -118,7 +118,7 @@ def _json(data: Mapping[str, str] | None) -> Any:
 
 
 def _leaves(path: str, shown: str, node: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the fields below a node: their places in the map, their names with positions in lists, and their texts."""
+    """Yield the path (as in the map), the displayed name (with list indexes) and the text of each field below a node."""
     left = [(path, shown, node)]
     while left:
         path, shown, node = left.pop()

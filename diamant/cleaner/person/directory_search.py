@@ -3,8 +3,8 @@
     run = partial(search_one_by_one, RealEnv(), values, scratch)
     for line in directory_lines(tasks, people, {"customer_id": ["42"]}, run): ...
 
-`run` searches the partitions of one topic, here one after another, elsewhere on Spark. Records are explained as by a broker
-that starts on the files now. Memory: that of `partition_search`.
+`run` searches the partitions of one topic; `search_one_by_one` does so in this thread, other functions on Spark. Records are
+explained as if a broker started on the files now. Memory: as in `partition_search`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class PartitionTask(NamedTuple):
     partition: PartitionFiles
     config: LogConfig
     view: CleanerView
-    """What the cleaner knows of the partition."""
+    """The cleaner's view of the partition."""
     now_ms: int
     skip: frozenset[int] = frozenset()
-    """Offsets of records that were found before."""
+    """Offsets of records that an earlier search has already found."""
 
 
 class PartitionFound(NamedTuple):
-    """The result of a partition; the lines of its records follow it. Can be pickled."""
+    """The result of searching a partition; it precedes the lines of the records that were found. Can be pickled."""
 
     partition: int
     offsets: tuple[int, ...]
@@ -78,7 +78,10 @@ def directory_lines(
     *,
     is_confirmed: bool = False,
 ) -> Iterator[Line]:
-    """Yield the lines. `tasks`: those of every topic. Raises MapError, Doubtful, TooManyIdentifiers, TooManyRecords."""
+    """Yield the lines of `person show`. `tasks`: the partitions of all topics, by topic.
+
+    Raises MapError, Doubtful, TooManyIdentifiers, TooManyRecords.
+    """
     people.check_given(given)
     rules = people.of_topics(tasks)
     sizes = {topic: sum(one.partition.size for one in of_topic) for topic, of_topic in tasks.items()}
@@ -130,7 +133,7 @@ def search_one_by_one(
 def search_partition(
     env: Env, task: PartitionTask, search: TopicSearch, known: KnownIdentifiers, schemas: Schemas, scratch: str
 ) -> Iterator[PartitionFound | Line]:
-    """Yield the result of a partition, then the lines of its records. `known` learns from them. Raises TooManyRecords."""
+    """Yield a partition's result, then the lines of its records; add their identifiers to `known`. Raises TooManyRecords."""
     partition = task.partition
     values = Values(schemas, partition.topic)
     search = search.decoding(values)
@@ -146,7 +149,7 @@ def search_partition(
                 try:
                     known.learn(partition.topic, partition.partition, offset, lessons)
                 except (Doubtful, TooManyIdentifiers):
-                    break  # the caller learns the same, and raises
+                    break  # the caller learns the same identifiers, and raises this error
             yield PartitionFound(
                 partition.partition,
                 tuple(one.offset for one in found.records),
@@ -166,7 +169,7 @@ def search_partition(
 
 
 def newest_records(env: Env, partition: PartitionFiles, most: int, report: Report) -> Iterator[Record]:
-    """Yield the newest records of a partition for a sample, at most `most`, without large records."""
+    """Yield the `most` newest records of a partition for a sample, except those with a large key or value."""
     left = most
     for segment in reversed(partition.segments):
         newest: deque[Record] = deque(maxlen=left)

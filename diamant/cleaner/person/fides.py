@@ -1,13 +1,13 @@
-"""Converts datasets of Fides (`dataset:` in YAML) to maps of people, and maps to datasets.
+"""Converts Fides datasets (`dataset:` in YAML) to maps of people, and maps to datasets.
 
     collection                       a topic
-    fields, nested                   the places `key`, `key.NAME` and `header.NAME` if so named, else places in the value
+    field, possibly nested           the place `value.NAME`, except that `key`, `key.NAME` and `header.NAME` remain unchanged
     fides_meta.identity              an identifier
-    fides_meta.references            another name for the identifier that the other field is
+    fides_meta.references            the field has the same identifier as the field that it refers to
     data_categories                  the category of the field
 
-Fides does not say what to do with a topic, so the entries of the map keep everything until `do` is added. Of several identifiers
-in a collection, the primary key recognises a person, or else the first identifier; the others lead on.
+Fides does not say what to do with a topic, so the entries of the map keep everything until `do` is added. If a collection has
+several identifiers, the primary key (or else the first one) recognises a person, and the others only lead to other topics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Field(NamedTuple):
 
 
 def map_of_dataset(found: Mapping[str, Any]) -> dict[str, object]:
-    """Return a dataset in the form of a map. Raises MapError."""
+    """Convert a dataset to the JSON form of a map. Raises MapError."""
     collections: dict[str, list[_Field]] = {}
     owners: dict[str, str] = {}
     for dataset in _list(found.get("dataset"), "dataset"):
@@ -59,12 +59,12 @@ def map_of_dataset(found: Mapping[str, Any]) -> dict[str, object]:
                 entry["fields"] = categories
             topics[topic] = entry
     if not topics:
-        raise MapError("dataset: no field has fides_meta.identity, so it does not say how a person is recognised")
+        raise MapError("dataset: no field has fides_meta.identity, so nothing says how a person is recognised")
     return {"version": VERSION, "topics": topics}
 
 
 def dataset_of(people: PeopleMap, key: str) -> dict[str, object]:
-    """Return a map as a dataset with this key. Regular expressions become names of collections."""
+    """Convert a map to a dataset with this `fides_key`. Regular expressions for topics become names of collections."""
     collections: dict[str, dict[str, dict[str, object]]] = {}
     for rule in people.rules:
         fields = collections.setdefault(rule.topic, {})
@@ -111,7 +111,7 @@ def _fields(found: Mapping[str, Any], where: str, path: tuple[str, ...]) -> Iter
 
 def _text(found: object, where: str) -> str:
     if not isinstance(found, str):
-        raise MapError(f"{where}: expected a text")
+        raise MapError(f"{where}: expected a string")
     return found
 
 

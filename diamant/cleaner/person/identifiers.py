@@ -7,20 +7,20 @@
         known.learn(search.topic, partition, offset, lessons(search.rules, parts, known))
     known.parts("orders")         the conditions that select the person's records
 
-Several people are searched for together, each with an object of its own, so a topic is read once for all of them.
+Several people can be searched for together, each with its own `KnownIdentifiers`; a topic is then read once for all of them.
 
-A topic is read as late as possible, when no topic that is still to be read can teach an identifier by which it is searched. So
-each topic is read once, unless identifiers lead in a circle; then it is read again, for the new identifiers only.
+A topic is read only when no unread topic can still teach an identifier by which it is searched. So each topic is read once,
+unless identifiers lead in a circle; then a topic is read again, but only for the new identifiers.
 
-An identifier that may belong to several people is doubtful. It stops the search (`Doubtful`) unless the caller has confirmed it;
-then the doubt is noted (`KnownIdentifiers.doubts`). Doubtful are:
+An identifier that may belong to several people is doubtful. A doubt stops the search (`Doubtful`), unless the caller has
+confirmed the search; then the doubt is recorded in `KnownIdentifiers.doubts`. The following are doubtful:
 
-    a further value of an identifier that the caller gave
-    several values of an identifier that is the key of a topic, or recognises people in more topics than the one that led to it
-    identifiers that select a large share of a topic
-    identifiers that a topic teaches, and that belong to several people there (`others.py`)
+    another value of an identifier that the caller gave
+    several values of an identifier that is a topic's key, or that recognises people in more topics than the one that led to it
+    identifiers that select a large share of a topic's records
+    identifiers that belong to several people in the topic that teaches them (`others.py`)
 
-Bounds: `MAX_VALUES` identifiers.
+A person may have up to `MAX_VALUES` identifiers.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from diamant.protocol.batches.header import Record
 
 MAX_VALUES = 1_000
 SHORT_CHARACTERS = 2
-"""Identifiers of up to this length are doubtful at a smaller share of records."""
+"""Identifiers of at most this length are doubtful as soon as they select more than `LARGE_SHARE_OF_SHORT` of a topic."""
 LARGE_SHARE, LARGE_SHARE_OF_SHORT = 0.25, 0.05
 """Shares of a topic's records beyond which identifiers are doubtful."""
 MAX_DOUBTS = 20
 FEW_RECORDS = 20
-"""Fewer records never count as a large share."""
+"""Fewer matching records than this never count as a large share."""
 
 
 class Doubtful(Exception):
@@ -80,21 +80,21 @@ class Lesson(NamedTuple):
     identifier: Identifier
     by: str
     is_person: bool = False
-    """True if each value of this identifier probably stands for another person."""
+    """True if different values of this identifier probably belong to different people."""
 
 
 class RulePart(NamedTuple):
-    """The records of the person in one topic, in one role."""
+    """The conditions and keys that select the person's records in one topic, in one role."""
 
     rule: TopicRule
     where: tuple[str, ...]
-    """Conditions as for a search or a redaction, which together select the records."""
+    """Conditions as for a search or a redaction; a record is the person's if it meets one of them."""
     keys: tuple[bytes, ...]
-    """The person's keys, if an identifier is the key."""
+    """The person's keys; empty unless an identifier is the key."""
 
 
 class TopicSearch(NamedTuple):
-    """A topic to read, and the search in it."""
+    """A topic to read, and the conditions to search it for."""
 
     topic: str
     rules: tuple[TopicRule, ...]
@@ -103,7 +103,7 @@ class TopicSearch(NamedTuple):
     """The names of the identifiers that are searched for."""
 
     def decoding(self, values: Values) -> TopicSearch:
-        """Return the same search with a decoder."""
+        """Return this search with a decoder of keys and values."""
         return self._replace(wheres=tuple(replace(where, values=values) for where in self.wheres))
 
     def judge(self, record: Record) -> int:
@@ -111,12 +111,12 @@ class TopicSearch(NamedTuple):
         return max((where.judge(record) for where in self.wheres), default=NO)
 
     def may_be_in(self, payload: bytes) -> bool:
-        """Tell whether a batch with these decompressed records has to be read."""
+        """Tell whether a batch may have a matching record. `payload`: its decompressed records."""
         return any(where.may_be_in(payload) for where in self.wheres)
 
 
 class KnownIdentifiers:
-    """The identifiers of one person, found so far. One thread at a time."""
+    """The known identifiers of one person. For one thread at a time."""
 
     def __init__(
         self,
@@ -126,23 +126,23 @@ class KnownIdentifiers:
         *,
         is_confirmed: bool = False,
     ) -> None:
-        """`rules`, `sizes`: of each topic; smaller topics are read first."""
+        """`rules`, `sizes` in bytes: by topic; smaller topics are read first if possible. `given`: values by name."""
         self._rules = rules
         self._sizes = sizes
         self._given = given
         self._is_confirmed = is_confirmed
         leads = leads_of(rule for some in rules.values() for rule in some)
         self._leads_to = {topic: reached(_taught(some), leads) for topic, some in rules.items()}
-        """The names of the identifiers that reading a topic may lead to."""
+        """For each topic, the names of all identifiers to which it can lead, directly or through other topics."""
         self._searched: dict[str, set[Identifier]] = {topic: set() for topic in rules}
         self._unshared: set[Identifier] = set()
-        """Identifiers that were searched for where they are taught, to see whether people share them."""
+        """Identifiers that `newly_searched` has returned."""
         self._spread = Counter(
             name for some in rules.values() for name in {one for rule in some for one in rule.identity}
         )
         """The number of topics in which each identifier recognises people."""
         self.doubts: list[str] = []
-        """The doubts that the caller has confirmed, as sentences without values."""
+        """Doubts that did not stop the search, because the caller has confirmed it; sentences without values."""
         self._values: dict[str, dict[str, None]] = {}
         self.steps: list[IdentifierStep] = []
         for name, values in given.items():
@@ -151,29 +151,29 @@ class KnownIdentifiers:
 
     @property
     def topics(self) -> Iterable[str]:
-        """The topics of the map."""
+        """The topics that the map covers."""
         return self._rules
 
     def has(self, name: str, value: str) -> bool:
-        """Tell whether an identifier is the person's."""
+        """Tell whether an identifier is known to be the person's."""
         return value in self._values.get(name, {})
 
     def waiting(self) -> list[str]:
-        """Return the topics that are not searched for all identifiers yet."""
+        """Return the topics that have not been searched for all known identifiers yet."""
         return [topic for topic in self._rules if self._unsearched(topic)]
 
     def is_early(self, topic: str, waiting: Iterable[str]) -> bool:
-        """Tell whether another waiting topic may teach an identifier by which this topic is searched."""
+        """Tell whether another of the `waiting` topics may still teach an identifier by which this topic is searched."""
         own = self._leads_to[topic]
         to_come = Counter(name for one in waiting for name in self._leads_to[one])
         return any(to_come[name] > (name in own) for rule in self._rules[topic] for name in rule.identity)
 
     def size(self, topic: str) -> int:
-        """Return the size of a topic."""
+        """Return the size of a topic in bytes."""
         return self._sizes.get(topic, 0)
 
     def search(self, topic: str, values: Values | None = None) -> TopicSearch | None:
-        """Return the search of a topic for identifiers that are new since its last search, if any. `values`: its decoder."""
+        """Return a search for the identifiers for which the topic has not been searched yet; None if there are none."""
         new = self._unsearched(topic)
         if not new:
             return None
@@ -196,7 +196,7 @@ class KnownIdentifiers:
             self._add(IdentifierStep(identifier, topic, partition, offset, by))
 
     def check_share(self, search: TopicSearch, matched: int, total: int) -> None:
-        """Check how many of a topic's records a search has found. Raises Doubtful if that is a large share."""
+        """Call `doubt` if a search has found a large share of its topic's records."""
         is_short = any(len(value) <= SHORT_CHARACTERS for name in search.names for value in self._values.get(name, {}))
         limit = LARGE_SHARE_OF_SHORT if is_short else LARGE_SHARE
         if matched < FEW_RECORDS or matched <= limit * total:
@@ -208,27 +208,27 @@ class KnownIdentifiers:
         )
 
     def doubt(self, text: str) -> None:
-        """Note that identifiers may belong to several people. Raises Doubtful, unless the caller has confirmed it."""
+        """Record that identifiers may belong to several people. Raises Doubtful unless the caller has confirmed the search."""
         if not self._is_confirmed:
             raise Doubtful(text)
         if text not in self.doubts and len(self.doubts) < MAX_DOUBTS:
             self.doubts.append(text)
 
     def newly_searched(self, search: TopicSearch) -> list[Identifier]:
-        """Return the identifiers of a search that earlier calls have not returned."""
+        """Return the known values of a search's identifiers, except those that earlier calls have returned."""
         new = [one for name in search.names for one in self._of_name(name) if one not in self._unshared]
         self._unshared.update(new)
         return new
 
     def names_person(self, rule: TopicRule, name: str, by: str) -> bool:
-        """Tell whether each value of `name`, in records found by the identifier `by`, probably stands for another person."""
+        """Tell whether different values of `name` in records found by the identifier `by` probably belong to different people."""
         return name in rule.identity and (rule.keyed_by == name or self._spread[name] > self._spread[by])
 
     def _of_name(self, name: str) -> list[Identifier]:
         return [Identifier(name, value) for value in self._values.get(name, {})]
 
     def parts(self, topic: str) -> tuple[RulePart, ...]:
-        """Return the conditions that select the person's records of a topic, for each rule with a known identifier."""
+        """Return what selects the person's records in a topic: a part for each of its rules with a known identifier."""
         found = []
         for rule in self._rules.get(topic, ()):
             texts = conditions([rule.identity], self._of((rule,)))
@@ -238,7 +238,10 @@ class KnownIdentifiers:
         return tuple(found)
 
     def not_searched(self) -> dict[str, tuple[str, ...]]:
-        """Return by topic the missing identifiers of roles in which it was not searched because none of them is known."""
+        """Return the topics that were not searched in some role because no identifier of that role is known.
+
+        The values are the names of these identifiers.
+        """
         missing = {
             topic: [name for rule in rules if not self._of((rule,)) for name in rule.identity]
             for topic, rules in self._rules.items()
@@ -255,7 +258,7 @@ class KnownIdentifiers:
         self.steps.append(step)
 
     def _of(self, rules: Iterable[TopicRule]) -> list[Identifier]:
-        """Return the known identifiers by which rules recognise a person."""
+        """Return the known identifiers by which these rules recognise the person."""
         names = dict.fromkeys(name for rule in rules for name in rule.identity)
         return [one for name in names for one in self._of_name(name)]
 
@@ -274,7 +277,7 @@ def next_topic(people: Sequence[KnownIdentifiers]) -> str | None:
 
 
 def joined(searches: Sequence[TopicSearch]) -> TopicSearch:
-    """Return a search that selects all records that these searches of one topic select, for hardly more than the cost of one."""
+    """Combine searches of one topic into one that selects what any of them selects, and costs hardly more than one of them."""
     if len(searches) == 1:
         return searches[0]
     names = tuple(dict.fromkeys(name for one in searches for name in one.names))
@@ -282,12 +285,12 @@ def joined(searches: Sequence[TopicSearch]) -> TopicSearch:
 
 
 def parse_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the identifiers in a request, a value or a list for each name. Raises ValueError, whose text has no values."""
+    """Parse a request's identifiers: for each name a value or a list. Raises ValueError, whose message has no values."""
     found = {}
     for name, values in fields.items():
         texts = [identifier_text(one) for one in (values if isinstance(values, list | tuple) else [values])]
         if not texts or None in texts:
-            raise ValueError(f"{name}: expected a text that is neither empty nor longer than 1,024 bytes")
+            raise ValueError(f"{name}: expected a string or whole number of 1 to 1,024 bytes")
         found[name] = tuple(dict.fromkeys(text for text in texts if text is not None))
     return found
 
@@ -308,7 +311,7 @@ def lessons(rules: Iterable[TopicRule], parts: Parts, known: KnownIdentifiers) -
 
 
 def matching(rule: TopicRule, parts: Parts, known: KnownIdentifiers) -> list[str]:
-    """Return the names of the identifiers by which a record is the person's, according to a rule."""
+    """Return the names of the identifiers by which a rule recognises a record as the person's."""
     return [
         name
         for name, places in rule.identity.items()
@@ -327,7 +330,7 @@ def leads_of(rules: Iterable[TopicRule]) -> dict[str, set[str]]:
 
 
 def reached(names: Iterable[str], leads: Mapping[str, set[str]]) -> set[str]:
-    """Return these identifiers and all that they lead to, directly or not."""
+    """Return these identifiers and all to which they lead, directly or indirectly."""
     found = set(names)
     left = [*found]
     while left:
@@ -338,14 +341,14 @@ def reached(names: Iterable[str], leads: Mapping[str, set[str]]) -> set[str]:
 
 
 def _taught(rules: Iterable[TopicRule]) -> set[str]:
-    """Return the names of the identifiers that records of a person can teach."""
+    """Return the names of the identifiers that a person's records can teach under these rules."""
     return {name for rule in rules for name, _ in rule.places if name in rule.learns or len(rule.identity) > 1}
 
 
 def conditions(
     identities: Sequence[Mapping[str, Sequence[FieldPath]]], identifiers: Iterable[Identifier]
 ) -> tuple[str, ...]:
-    """Return conditions that find these identifiers at their places in `identities`, each within the limits of a `where`."""
+    """Return conditions that find these identifiers at their places in `identities`, each short enough for a `where`."""
     comparisons: dict[str, None] = {}
     for name, value in identifiers:
         for identity in identities:

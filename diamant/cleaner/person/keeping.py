@@ -1,4 +1,4 @@
-"""Grounds to keep records, and how long: for an ISO 8601 period from their timestamps on (`P10Y`), or until a date."""
+"""Grounds for keeping records until a date, or for an ISO 8601 period such as `P10Y` that begins at a record's timestamp."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MAX_MS = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A ground to keep records, and how long to keep them."""
+    """A ground for keeping records, and how long to keep them."""
 
     until: str
     """An ISO 8601 period such as `P10Y`, or a date."""
     because: str
 
     def until_ms(self, timestamp_ms: int) -> int:
-        """Return the time until which a record with this timestamp has to be kept."""
+        """Return the time until which a record with this timestamp must be kept."""
         found = _PERIOD.fullmatch(self.until)
         if found is None:
             return parse_time_ms(self.until)
@@ -39,14 +39,14 @@ class Keep:
         return int(moment.timestamp()) * 1000 + timestamp_ms % 1000
 
     def to_fields(self) -> dict[str, str]:
-        """Return the form that this has in the map."""
+        """Return the `keep` object of the map."""
         return {"until": self.until, "because": self.because}
 
 
 def parse_keep(until: object, because: object) -> Keep:
-    """Parse both fields. Raises ValueError, whose text begins with the field's name."""
+    """Parse the fields of `keep`. Raises ValueError, whose message begins with the name of the invalid field."""
     if not isinstance(because, str) or not because.strip():
-        raise ValueError("because: expected the ground for which the records stay")
+        raise ValueError("because: expected the ground on which the records are kept")
     if not isinstance(until, str) or not (_PERIOD.fullmatch(until) or _is_date(until)):
         raise ValueError(f"until: expected a period such as P10Y, P18M or P30D, or a date, found {str(until)[:40]!r}")
     return Keep(until, because)

@@ -28,9 +28,9 @@ NOT_COMPACTED = "not-compacted"
 WITHOUT_IDENTITY = "without-identity"
 
 _ENOUGH = 10
-"""Least number of values in a sample for a comparison to mean something."""
+"""Minimum number of different values in a sample for a comparison to be meaningful."""
 _SAME_PERIOD = 1.01
-"""Factor by which a retention may exceed a `keep`, whose years and months have no fixed number of days."""
+"""Tolerated ratio of a topic's retention to the period of `keep`, whose years and months vary in length."""
 
 
 class MapProblem(NamedTuple):
@@ -46,7 +46,7 @@ class MapProblem(NamedTuple):
 def check_map(
     people: PeopleMap, samples: Sequence[TopicSample], configs: Mapping[str, LogConfig], now_ms: int
 ) -> list[MapProblem]:
-    """Return the problems of a map. `samples`, `configs`: of all topics except internal topics."""
+    """Return the problems of a map. `samples`, `configs`: for all topics except internal ones."""
     by_topic = {one.topic: one for one in samples}
     rules = people.of_topics(by_topic)
     found = [
@@ -98,7 +98,7 @@ def _without_record(sample: TopicSample, rules: Iterable[TopicRule]) -> Iterator
 
 
 def _without_identity(sample: TopicSample, rules: Sequence[TopicRule]) -> Iterator[MapProblem]:
-    """Find out whether only some records of a topic have a place by which people are recognised."""
+    """Report a topic if only some of its records have a field by which people are recognised."""
     places = {place for rule in rules for of_name in rule.identity.values() for place in of_name}
     without = sum(not places & row.keys() and at not in sample.tombstones for at, row in enumerate(sample.rows))
     if 0 < without < len(sample.rows) - len(sample.tombstones):
@@ -140,14 +140,16 @@ def _retention(topic: str, rules: Iterable[TopicRule], config: LogConfig, now_ms
 
 
 def _identifiers(people: PeopleMap) -> Iterator[MapProblem]:
-    """Find identifiers that nothing leads to, and circles of identifiers."""
+    """Report identifiers that the most useful identifier does not lead to, and identifiers that lead to each other in a circle."""
     leads = leads_of(people.rules)
     starts = {name: len(reached([name], leads)) for name in people.identifiers}
     usual = max(starts, key=lambda name: (starts[name], _used(people, name), name))
     for name in sorted(people.identifiers - reached([usual], leads)):
         topics = sorted({rule.topic for rule in people.rules if name in rule.identity})
         if topics:
-            text = f"nothing leads from {usual} to {name}: {', '.join(topics)} is searched only if a request has it"
+            text = (
+                f"nothing leads from {usual} to {name}: {', '.join(topics)} will be searched only if a request gives it"
+            )
             yield MapProblem(UNRESOLVED, topics[0], "", text)
     circle = next((name for name in sorted(leads) if name in reached(leads[name], leads)), None)
     if circle is not None:
@@ -161,7 +163,7 @@ def _used(people: PeopleMap, name: str) -> int:
 
 
 def _claims(samples: Mapping[str, TopicSample], rules: Mapping[str, Sequence[TopicRule]]) -> Iterator[MapProblem]:
-    """Find places of an identifier that have no value in common with its places in other topics."""
+    """Report fields of an identifier whose values do not occur in any of its fields in other topics."""
     values: dict[str, list[tuple[str, str, set[int]]]] = {}
     for topic, of_topic in rules.items():
         for rule in of_topic:

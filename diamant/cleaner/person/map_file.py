@@ -1,7 +1,7 @@
-"""Files with a map of people: YAML or JSON in the form of `people_map`, or a dataset of Fides.
+"""Files with a map of people: YAML or JSON in the form that `people_map` describes, or a Fides dataset.
 
-YAML is read without its types, so `no` is a text and a date stays as it is written. Aliases, which could make a small file large,
-and duplicate names are refused.
+All YAML scalars are read as strings, so `no` is not a boolean, and a date stays as it is written. Aliases, which could expand a
+small file to a huge one, and duplicate names are rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_DEPTH = 50
 
 
 def parse_map_file(content: bytes, name: str) -> PeopleMap:
-    """Return the map in a file's content. Raises MapError with the file's name and the place in it."""
+    """Parse the content of a map file. Raises MapError, whose message has the file's name and the place in the file."""
     file = PurePath(name).name
     try:
         found = parse_yaml(content)
@@ -31,7 +31,7 @@ def parse_map_file(content: bytes, name: str) -> PeopleMap:
 
 
 def draft_text(suggestion: Mapping[str, Any]) -> str:
-    """Return the draft of a suggestion (`Suggestion.to_fields`) as YAML, with the reasons as comments."""
+    """Return a suggestion (`Suggestion.to_fields`) as a draft of a map in YAML, with the reasons in comments."""
     lines = [
         "# A draft, made from samples: check every entry, its `do`, and what it leaves out.",
         "# Before each topic are the places of identifiers with their reasons, their records in the sample, and their values.",
@@ -61,18 +61,18 @@ def _yaml(fields: Mapping[str, object]) -> str:
 
 
 def dataset_text(people: PeopleMap, key: str) -> str:
-    """Return a map as a dataset of Fides with this key, in YAML."""
+    """Convert a map to a Fides dataset with this `fides_key`, in YAML."""
     from diamant.cleaner.person.fides import dataset_of
 
     return _yaml(dataset_of(people, key))
 
 
 def parse_yaml(content: bytes) -> Any:
-    """Return the objects, lists and texts in a YAML or JSON file. Raises MapError."""
+    """Parse a YAML or JSON file into dictionaries, lists and strings. Raises MapError."""
     import yaml
 
     if len(content) > MAX_BYTES:
-        raise MapError(f"the file has {len(content):,} bytes, at most {MAX_BYTES:,} are allowed")
+        raise MapError(f"the file has {len(content):,} bytes; at most {MAX_BYTES:,} are allowed")
 
     def refuse(node: yaml.Node, reason: str) -> NoReturn:
         raise MapError(f"line {node.start_mark.line + 1}: {reason}")
@@ -96,7 +96,7 @@ def parse_yaml(content: bytes) -> Any:
         depth = 0
         for event in yaml.parse(text, Loader=yaml.BaseLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:  # checked here, since each level costs the library more time than the one before
+            if depth > _MAX_DEPTH:  # checked while parsing, because PyYAML takes longer for each further level
                 raise MapError(f"line {event.start_mark.line + 1}: more than {_MAX_DEPTH} levels")
             if isinstance(event, yaml.AliasEvent):
                 raise MapError(f"line {event.start_mark.line + 1}: aliases (*{event.anchor}) are not allowed")

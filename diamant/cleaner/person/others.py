@@ -1,11 +1,11 @@
-"""Data of other people: fields in the records of a person, such as a transfer's receiver, and identifiers that people share.
+"""Other people's data: fields in a person's records, such as the receiver of a transfer, and identifiers that people share.
 
-An identifier that a topic teaches leads on to other topics, where it alone selects records. If records of other people in the
-first topic have the identifier, too, the selected records may be theirs. So before a search by an identifier, the places that
-teach it are searched for it:
+An identifier learned in one topic selects records of other topics. If other people's records in the first topic contain the same
+identifier, the selected records may belong to them. So before topics are searched for an identifier, the fields from which it can
+be learned are searched for it:
 
     shared = SharedIdentifiers(known, search, topic)
-    shared.add(parts)               each record that `search` selects
+    shared.add(parts)               for each record that `search` selects
     shared.texts()                  for each identifier that belongs to several people, a sentence without values
 """
 
@@ -20,14 +20,15 @@ from diamant.cleaner.redaction.where import parse_where
 from diamant.cleaner.values.schemas import Values
 
 MAX_PEOPLE = 1_000
-"""Limit of the different people that are counted for an identifier."""
+"""Maximum number of people counted per identifier."""
 
 
 def others_in(
     rules: Iterable[TopicRule], roles: Sequence[TopicRule], parts: Parts, known: KnownIdentifiers
 ) -> list[FieldPath]:
-    """Return the places of a record that have data of others: identifiers of others, and the fields of roles that are not the
-    person's. `roles`: the rules of the topic by which the record is the person's.
+    """Return the fields of a person's record that hold other people's data: others' identifiers, and the fields of other roles.
+
+    `rules`: all rules of the topic. `roles`: the rules by which the record is the person's.
     """
     found: dict[FieldPath, None] = {}
     own = {place for rule in roles for place in rule.fields}
@@ -41,18 +42,18 @@ def others_in(
 
 
 class SharedIdentifiers:
-    """The people to whom the identifiers of one search belong, in one topic. One thread at a time."""
+    """Counts the people who have the identifiers of one search in one topic. For one thread at a time."""
 
     def __init__(self, known: KnownIdentifiers, search: TopicSearch, topic: str) -> None:
-        """`search`: for the identifiers at the places of this topic that teach them (`sharing_search`)."""
+        """`search`: the search that `sharing_search` returns for this topic."""
         self.search = search
         self._known = known
         self._topic = topic
         self._people: dict[str, set[tuple[str, ...]]] = {}
-        """By the name of an identifier, the people of the records that have it, by their identifiers; () is the person."""
+        """For each identifier, the people whose records have it, as tuples of their identifiers; () is the person searched for."""
 
     def add(self, parts: Parts) -> None:
-        """Add a record that the search selects."""
+        """Count the person to whom a record selected by the search belongs."""
         for rule in self.search.rules:
             whose = tuple(
                 sorted({text for places in rule.identity.values() for one in places for text in parts.at(one)})
@@ -82,7 +83,7 @@ def sharing_search(
     identifiers: Sequence[Identifier],
     values: Values | None,
 ) -> TopicSearch | None:
-    """Return the search for identifiers at the places of a topic that teach them; None if it teaches none of them."""
+    """Return a search for `identifiers` in the fields from which the topic's rules learn them; None if they learn none."""
     taught = [one for one in identifiers if any(one.name in rule.learns for rule in rules)]
     if not taught:
         return None

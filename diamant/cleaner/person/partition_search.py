@@ -1,16 +1,15 @@
-"""A person's records in the files of one partition: found in one pass, read again one by one, explained.
+"""Finds a person's records in the files of one partition in one pass, then reads them again one by one and explains them.
 
     [matches] = find_matches(files, [Seeker(search, known)], ...)        facts about each record, and what they teach
-    scans = find_keys(files, matches, ...)                   compacted logs: the other records of their keys
+    scans = find_keys(files, matches, ...)                   in compacted logs also the other records with their keys
     for record, found in read_matches(files, matches.records): ...
 
-`record_lines` does the last two steps, and makes the lines of `person show`, whose form is described in
-`broker/person/reading.py`.
+`record_lines` does the last two steps, and returns the lines of `person show`, which `broker/person/reading.py` describes.
 
-Batches whose bytes cannot match are not read further, as in a search. The files are those of one moment, including files that
-the log has released but that are still on the disk.
+As in a search, the records of a batch are not parsed if its bytes cannot match. `files` is a snapshot of the log's files; it
+includes files that the log has released but that are still on the disk.
 
-Callable from any thread. Memory: one batch, and some 400 bytes for each of `MAX_RECORDS`.
+Callable from any thread. Memory: one batch, and some 400 bytes for each match (at most `MAX_RECORDS`).
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.words import counted
 
 MAX_RECORDS = 100_000
-"""Limit of the matching records of one partition."""
+"""Maximum number of matching records in one partition."""
 MAX_PROBLEMS = 20
 _MAX_NEEDLES = 16
-"""Limit of keys for which a batch is searched before its records are read."""
+"""Maximum number of keys for which a batch's bytes are searched; with more keys, the records of all batches are read."""
 _WINDOW_BYTES = 64 * 1024
 
 Check = Callable[[], object]
-"""Called for each batch; raises to stop."""
+"""A function that is called for each batch, and raises an exception to stop."""
 
 
 class TooManyRecords(Exception):
-    """More records of a partition match than `MAX_RECORDS`."""
+    """More than `MAX_RECORDS` records of a partition match."""
 
 
 class RecordLessons(NamedTuple):
@@ -75,13 +74,13 @@ class Matches:
 
     records: list[FoundRecord] = field(default_factory=list)
     total: int = 0
-    """Users' records that were read or skipped."""
+    """Number of users' records, including those of batches that were skipped."""
     undecided: int = 0
     taught: list[RecordLessons] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     bytes_read: int = 0
     hits: Hits | None = None
-    """Hits in the log's current segments; None if there are too many, or if not everything could be read."""
+    """Hits in the log's current segments; None if there are too many, or if some data could not be read."""
 
     def add(self, record: FoundRecord, taught: list[Lesson]) -> None:
         """Add a record and the identifiers that it teaches. Raises TooManyRecords."""
@@ -98,7 +97,7 @@ class Seeker(NamedTuple):
     search: TopicSearch
     known: KnownIdentifiers
     skip: Callable[[int], bool] = lambda _: False
-    """Tells whether the record at an offset was found before."""
+    """Tells whether an earlier search has already found the record at an offset."""
 
 
 def find_matches(
@@ -110,9 +109,9 @@ def find_matches(
     *,
     check: Check = bool,
 ) -> list[Matches]:
-    """Return each seeker's matches. Every batch is read once for all seekers. Raises TooManyRecords.
+    """Return the matches of each seeker. Every batch is read once for all seekers. Raises TooManyRecords.
 
-    `below_offset`: the end of the log when the files were opened.
+    `below_offset`: the log end offset when the files were opened.
     """
     problems: list[str] = []
     all_hits = [Hits(below_offset) for _ in seekers]
@@ -153,7 +152,7 @@ def find_shared(
     *,
     check: Check = bool,
 ) -> None:
-    """Add the records that teach the identifiers in question to `people`, which tell who shares them (`others.py`)."""
+    """Pass each record that a search in `people` selects to its `SharedIdentifiers`, which counts the people (`others.py`)."""
     ignored: list[str] = []
     joint = joined([one.search for one in people])
     for segment in files:
@@ -177,9 +176,9 @@ def find_keys(
     is_whole: bool,
     check: Check = bool,
 ) -> Mapping[bytes, KeyScan]:
-    """Return the matching records by key, with the offsets of all records of these keys.
+    """Group the matching records by key, and find the offsets of all records with these keys.
 
-    `is_whole`: the matches are all records of their keys, so the files need not be read.
+    `is_whole`: True if all records with these keys are among the matches, so that the files need not be read.
     """
     scans: dict[bytes, KeyScan] = {}
     for one in matches:
@@ -206,7 +205,7 @@ def find_keys(
 
 
 def read_matches(files: Iterable[OpenSegment], matches: Sequence[FoundRecord]) -> Iterator[tuple[Record, FoundRecord]]:
-    """Read the matching records again, one batch at a time. Records of files that are not among `files` are left out."""
+    """Read the matching records again, one batch at a time. Matches in other files than `files` are left out."""
     for segment in files:
         of_segment: dict[int, dict[int, FoundRecord]] = {}
         for one in matches:
@@ -233,7 +232,7 @@ def _add_offset(scan: KeyScan, offset: int, outcome: Outcome, log_start_offset: 
 
 
 def _batches(segment: OpenSegment, problems: list[str], check: Check) -> Iterator[Batch]:
-    """Yield the sound batches with users' records."""
+    """Yield the batches of users' records whose checksums are right."""
     file = SegmentFile(segment.path, segment.base_offset, segment.size)
     for batch in iter_open_batches(segment.file, file, segment.size, partial(_add_problem, problems)):
         check()
@@ -275,7 +274,7 @@ class SearchedTopic:
 
 
 class PartitionPlace(NamedTuple):
-    """The files of a partition at one moment, and the explainer of its records."""
+    """A snapshot of a partition's files, and an explainer for its records."""
 
     files: Iterable[OpenSegment]
     state: LogState
@@ -291,7 +290,7 @@ def record_lines(
     values: Values,
     check: Check = bool,
 ) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield the line of each record, and the size of its key and value."""
+    """Yield the line of each record, with the size of the record's key and value in bytes."""
     if not found:
         return
     state = place.state
@@ -317,7 +316,7 @@ def record_lines(
 
 
 def _is_known_key(key: bytes, rules: Sequence[TopicRule], known: KnownIdentifiers) -> bool:
-    """Tell whether all records of this key were searched for."""
+    """Tell whether the key is an identifier of the person, so that the search finds all its records."""
     text = key.decode(errors="replace")
     return any(known.has(name, text) for rule in rules for name, places in rule.identity.items() if WHOLE_KEY in places)
 
@@ -348,7 +347,7 @@ def _explained(explained: RecordExplanation) -> Mapping[str, object]:
 
 
 def step_line(step: IdentifierStep) -> Mapping[str, Any]:
-    """Return the line of an identifier."""
+    """Return the line for an identifier."""
     name, value = step.identifier
     source = {"topic": step.topic, "partition": step.partition, "offset": step.offset, "by": step.by}
     return {"kind": "identifier", "name": name, "value": value, **source}
@@ -369,7 +368,7 @@ def topic_line(topic: str, counts: SearchedTopic, schema_problems: Iterable[str]
 def end_line(
     known: KnownIdentifiers, topics: Iterable[SearchedTopic], without_topic: Sequence[str], count: int
 ) -> Mapping[str, Any]:
-    """Return the last line of all."""
+    """Return the final line."""
     not_searched = known.not_searched()
     problems = sum(len(one.problems) + one.undecided for one in topics)
     return {

@@ -1,4 +1,4 @@
-"""The map of people: topic by topic, how a person is recognised, and what happens to the records in a request.
+"""The map of people: for each topic, how a person is recognised, and what a request does with the person's records.
 
     version: 1
     topics:
@@ -7,11 +7,11 @@
         learns: {email: value.email}      # identifiers that only lead on: other topics are searched for them
         fields: {value.name: user.name}   # categories, as in Fides
         do: {blank: [value.name], with: null}     # or erase-key, remove-record, keep
-        keep: {until: P10Y, because: "§ 147 AO"}  # the records stay that long, in each case without their blanked fields
+        keep: {until: P10Y, because: "§ 147 AO"}  # the records stay that long, but fields are blanked anyway
         readers: [billing]
 
-The identifiers in `identity` lead on, too, except that the identifier by which a record was found teaches no further values of
-itself. A topic whose records are about several people has a list of such entries, one for each role.
+The identifiers in `identity` also lead to other topics, but a record teaches no new values of the identifier by which it was
+found. If a topic's records are about several people, the topic has a list of such entries, one for each role.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ERASE_KEY, REMOVE_RECORD, BLANK, KEEP = "erase-key", "remove-record", "blank", "
 ACTIONS = (ERASE_KEY, REMOVE_RECORD, BLANK, KEEP)
 
 NULL, DEFAULT, EMPTY, TEXT = "null", "default", "empty", "text:"
-"""Replacements of blanked fields; `TEXT` precedes a fixed text."""
+"""Replacements for blanked fields; `TEXT` is the prefix of a fixed string."""
 
 MAX_RULES = 10_000
 MAX_PLACES = 50
-"""Limit of the identifiers of one entry, and of the places of an identifier."""
+"""Maximum number of identifiers in one entry, and of places for one identifier."""
 _MAX_PATTERN_CHARACTERS = 500
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w-]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -47,21 +47,21 @@ _SCHEMAS_TOPIC = "_schemas"
 
 
 class MapError(ValueError):
-    """The map is invalid. The message gives the place, the expected and the actual content."""
+    """The map is invalid. The message says where, what was expected and what was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """The fate of a person's records when they are to be forgotten."""
+    """What is done with a person's records when the person is forgotten."""
 
     kind: str = KEEP
     """One of `ACTIONS`."""
     blank: tuple[FieldPath, ...] = ()
     replacement: str = NULL
-    """Replacement of blanked fields: `NULL`, `DEFAULT`, `EMPTY`, or `TEXT` and a text."""
+    """Replacement for blanked fields: `NULL`, `DEFAULT`, `EMPTY`, or `TEXT` followed by a string."""
 
     def to_fields(self) -> object:
-        """Return the form that the action has in the map."""
+        """Return the action in the JSON form of the map."""
         if self.kind != BLANK:
             return self.kind
         return {"blank": [place.text for place in self.blank], "with": self.replacement}
@@ -82,12 +82,12 @@ class TopicRule:
 
     @property
     def pattern(self) -> str | None:
-        """The regular expression; None for a topic's name."""
+        """The regular expression; None if the entry names a topic."""
         return self.topic[1:-1] if self.topic.startswith("/") else None
 
     @property
     def keyed_by(self) -> str | None:
-        """The identifier that is the whole key."""
+        """The name of the identifier that is the whole key, if any."""
         return next((name for name, places in self.identity.items() if WHOLE_KEY in places), None)
 
     @property
@@ -99,7 +99,7 @@ class TopicRule:
                     yield name, place
 
     def to_fields(self) -> dict[str, object]:
-        """Return the form that the entry has in the map."""
+        """Return the entry in the JSON form of the map."""
         found: dict[str, object] = {"identity": _named(self.identity)}
         if self.learns:
             found["learns"] = _named(self.learns)
@@ -126,16 +126,16 @@ class PeopleMap:
         return frozenset(name for rule in self.rules for name, _ in rule.places)
 
     def check_given(self, names: Collection[str]) -> None:
-        """Check the names of given identifiers. Raises MapError."""
+        """Check that `names` is not empty and that the map has all these identifiers. Raises MapError."""
         unknown = next((name for name in names if name not in self.identifiers), None)
         if unknown is not None or not names:
             what = "no identifier is given" if unknown is None else f"the map has no identifier {unknown!r}"
             raise MapError(f"{what}; expected one of {', '.join(sorted(self.identifiers))}")
 
     def of_topics(self, topics: Iterable[str]) -> dict[str, tuple[TopicRule, ...]]:
-        """Return the rules of each of these topics that the map covers. A name takes precedence over a regular expression.
+        """Return the rules for those of `topics` that the map covers. A name takes precedence over a regular expression.
 
-        Raises MapError if two regular expressions match one topic.
+        Raises MapError if two regular expressions match the same topic.
         """
         named: dict[str, list[TopicRule]] = {}
         for rule in self.rules:
@@ -164,7 +164,7 @@ class PeopleMap:
         return list(dict.fromkeys(rule.topic for rule in self.rules if rule.topic not in used))
 
     def to_fields(self) -> dict[str, object]:
-        """Return the map as JSON."""
+        """Return the map in its JSON form."""
         topics: dict[str, list[dict[str, object]]] = {}
         for rule in self.rules:
             topics.setdefault(rule.topic, []).append(rule.to_fields())
@@ -172,7 +172,7 @@ class PeopleMap:
 
 
 def is_internal(topic: str) -> bool:
-    """Tell whether a topic belongs to the broker or a registry, so that regular expressions do not match it."""
+    """Tell whether a topic belongs to the broker or a schema registry. The map's regular expressions never match such topics."""
     return topic.startswith(_INTERNAL) or topic == _SCHEMAS_TOPIC
 
 
@@ -184,7 +184,7 @@ def _named(places: Mapping[str, tuple[FieldPath, ...]]) -> dict[str, object]:
 
 
 def parse_people_map(found: object) -> PeopleMap:
-    """Parse a map in the form of JSON. Raises MapError."""
+    """Parse the JSON form of a map. Raises MapError."""
     top = _object(found, "the map", ("version", "topics"))
     if str(top.get("version")) != str(VERSION):
         raise MapError(f"version: expected {VERSION}, found {_shown(top.get('version'))}")
@@ -236,7 +236,9 @@ def _rule(topic: str, entry: object, where: str) -> TopicRule:
     )
     for name in rule.learns:
         if name in identity:
-            raise MapError(f"{where}.learns.{name}: it is in identity, too, which also leads on; name it only once")
+            raise MapError(
+                f"{where}.learns.{name}: it is already in identity, from which it is learned, too; name it only once"
+            )
     if rule.action.kind == ERASE_KEY and rule.keyed_by is None:
         raise MapError(f"{where}.do: erase-key needs an identifier at key, found none in identity; use remove-record")
     return rule
@@ -287,7 +289,9 @@ def _action(found: object, where: str) -> Action:
     blank = tuple(_place(one, f"{where}.blank") for one in texts)
     for place in blank:
         if place.field == KEY:
-            raise MapError(f"{where}.blank: expected fields of the value or headers, found {place.text}: keys stay")
+            raise MapError(
+                f"{where}.blank: expected fields of the value or headers, found {place.text}: keys cannot be blanked"
+            )
     if not blank:
         raise MapError(f"{where}.blank: expected at least one place, such as value.name")
     replacement = fields.get("with", NULL)
@@ -313,7 +317,7 @@ def _texts(found: object, where: str) -> tuple[str, ...]:
     if isinstance(found, str):
         return (found,)
     if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
-        raise MapError(f"{where}: expected a list of texts, {_found(found)}")
+        raise MapError(f"{where}: expected a list of strings, {_found(found)}")
     return tuple(found)
 
 

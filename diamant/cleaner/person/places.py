@@ -32,7 +32,7 @@ class FieldPath:
     field: str
     """`key`, `value` or `header`."""
     path: tuple[str, ...]
-    """Names on the way into the key or value; for a header its name, then the names on the way into its value."""
+    """The names that lead to a field of the key or value; for a header, its name and then the names in its value."""
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ class FieldPath:
         return self == WHOLE_KEY
 
     def comparisons(self, value: str) -> Iterator[str]:
-        """Yield the comparisons that find an identifier here, as texts for a condition; a number is compared as both."""
+        """Yield comparisons that find an identifier here, for a condition; whole numbers are compared as string and as number."""
         yield f"{self.text} == {json.dumps(value, ensure_ascii=False)}"
         if steps_of(self.field, self.path) and _WHOLE_NUMBER.fullmatch(value):
             yield f"{self.text} == {value}"
@@ -55,7 +55,7 @@ WHOLE_KEY = FieldPath(KEY, ())
 
 
 def parse_place(text: str) -> FieldPath:
-    """Parse a place. Raises ValueError with what was expected."""
+    """Parse a place. Raises ValueError, whose message says what was expected."""
     try:
         node = parse_where(f"{text} exists").node
     except WhereError:
@@ -82,7 +82,7 @@ class Parts:
         return self._roots[field]
 
     def at(self, place: FieldPath) -> list[str]:
-        """Return the texts and numbers at a place, as texts of identifiers."""
+        """Return the strings and whole numbers at a place, as strings; empty if nothing there can be an identifier."""
         if place.field == HEADER:
             headers = [value for name, value in self.record.headers if name == place.path[0]]
             nodes = [node for one in headers for node in nodes_at(self._in_header(one, place), place.path[1:])]
@@ -94,7 +94,7 @@ class Parts:
         return [found for node in nodes if (found := identifier_text(node)) is not None]
 
     def has(self, place: FieldPath) -> bool:
-        """Tell whether the record has a value other than null at a place."""
+        """Tell whether the record has a non-null value at a place."""
         if place.field == HEADER or not place.path:
             return bool(self.at(place))
         return any(node is not None for node in nodes_at(self.root(place.field), place.path))
@@ -117,7 +117,7 @@ class Parts:
 
 
 def nodes_at(root: Any, path: tuple[str, ...]) -> list[Any]:
-    """Return the values at the end of a path; of lists, each item."""
+    """Return the values at the end of a path; a list there is replaced by its items."""
     found = [root]
     for name in path:
         found = [value for node in _flat(found) if isinstance(node, Object) for key, value in node if key == name]
@@ -133,7 +133,7 @@ def _flat(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def identifier_text(node: Any) -> str | None:
-    """Return a value as the text of an identifier; None if it is empty, too long, or of a type that cannot identify anything."""
+    """Return a value as an identifier's string; None if it is blank, too long, or of a type that cannot be an identifier."""
     if isinstance(node, DateOrTime) or node is None or isinstance(node, bool):
         return None
     if isinstance(node, bytes):

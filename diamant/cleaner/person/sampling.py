@@ -1,8 +1,8 @@
 """Samples of topics: the places in their records, the number of values at each place, and what these values look like.
 
-Values are kept as 64-bit hashes under a key of the process, so that a sample holds no data of people.
+Values are kept only as 64-bit hashes with a secret of this process, so a sample holds no personal data.
 
-Memory: some 100 bytes for each value; `MAX_PLACES` places per topic, `MAX_NODES` values per record.
+Memory: some 100 bytes for each value, with at most `MAX_PLACES` places per topic and `MAX_NODES` values per record.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from diamant.cleaner.values.schemas import KEY, VALUE, SchemaText, Values
 from diamant.protocol.batches.header import Record
 
 MAX_VALUE_BYTES = 64 * 1024
-"""Records with larger keys or values are left out of samples."""
+"""Records with a larger key or value are left out of samples."""
 MAX_PLACES = 500
 MAX_NODES = 1_000
 _MAX_DEPTH = 20
 _SHORT = 4
-"""Shorter values occur in many places by chance."""
+"""Minimum characters of a value that is compared with other places; shorter ones occur in many places by chance."""
 
 _PROTO_TAGS = "field_meta"
 _WORD = re.compile(r"\w+")
@@ -40,16 +40,16 @@ class PlaceSample:
     """The values at one place."""
 
     records: int = 0
-    """Records with a value there."""
+    """Number of records with a value at the place."""
     values: Counter[int] = field(default_factory=Counter)
     telling: set[int] = field(default_factory=set)
-    """The values that are long enough to be compared with those of other places."""
+    """The values that are long enough for a comparison with other places."""
     signs: Counter[Sign] = field(default_factory=Counter)
     local_phones: int = 0
 
     @property
     def is_varied(self) -> bool:
-        """True if the place has many different values; a constant, or one of a few values, identifies no one."""
+        """True if the place has many different values. A place with a single value, or only a few values, identifies no one."""
         distinct = len(self.values)
         return distinct >= 2 and (distinct >= 10 or distinct * 10 >= self.values.total())
 
@@ -63,17 +63,17 @@ class TopicSample:
     records: int = 0
     undecodable: int = 0
     places: dict[FieldPath, PlaceSample] = field(default_factory=dict)
-    """Places of texts and numbers."""
+    """Places of strings and whole numbers."""
     paths: set[FieldPath] = field(default_factory=set)
     """All places with a value other than null, including objects and dates."""
     rows: list[dict[FieldPath, tuple[int, ...]]] = field(default_factory=list)
-    """The values of each record, by place."""
+    """For each record, the hashes of its values by place."""
     tombstones: set[int] = field(default_factory=set)
-    """Positions in `rows` of records without a value."""
+    """Positions of tombstones in `rows`."""
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Tags in the schemas, by the names of fields."""
+    """Tags in the schemas, by field name."""
     _schemas: set[tuple[SchemaName, str]] = field(default_factory=set)
-    """Schemas whose tags are known."""
+    """Schemas whose tags are in `tags`."""
 
     def add(self, record: Record, values: Values) -> None:
         """Add a record."""
@@ -139,7 +139,7 @@ class TopicSample:
 
 
 def nodes_in(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield up to `MAX_NODES` values below a value, except lists and null, with the names that lead to them."""
+    """Yield up to `MAX_NODES` non-null values below `root` with the names that lead to them; lists yield their items."""
     left: list[tuple[tuple[str, ...], Any]] = [((), root)]
     count = 0
     while left and count < MAX_NODES:
@@ -155,7 +155,7 @@ def nodes_in(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def tags_of(schema: SchemaText) -> dict[str, tuple[str, ...]]:
-    """Return the tags (`confluent:tags`) in a schema and in the schemas that it refers to, by the names of fields."""
+    """Return the tags (`confluent:tags`) in a schema and in the schemas that it refers to, by field name."""
     found: dict[str, tuple[str, ...]] = {}
     for text in (schema.text, *schema.references.values()):
         try:
@@ -170,7 +170,7 @@ def tags_of(schema: SchemaText) -> dict[str, tuple[str, ...]]:
 
 
 def _collect_tags(node: Any, name: str, found: dict[str, tuple[str, ...]]) -> None:
-    """Collect tags from Avro, where a field has a `name`, and JSON schema, where the name is the key of the field."""
+    """Collect tags from Avro schemas, in which a field has a `name`, and JSON schemas, in which a field's key is its name."""
     if isinstance(node, list):
         for one in node:
             _collect_tags(one, name, found)

@@ -1,7 +1,7 @@
 """Signs that a field is about a person: the shapes of its values, its name, and the tags of its schema.
 
-Names are compared in lower case with underscores, including the name of the object around them, so `user.id` and `userId` are
-`user_id`.
+Names are compared in lower case with underscores, both alone and joined to the name of the enclosing object, so `user.id` and
+`userId` both count as `user_id`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Sign(NamedTuple):
     identifier: str
     """The usual name of the identifier; empty for data that identifies no one by itself."""
     category: str
-    """Category of Fides."""
+    """The category in Fides's taxonomy."""
 
 
 EMAIL = Sign("email", "user.contact.email")
@@ -62,7 +62,7 @@ _NAMES = [
 ]
 _BY_NAME = [(re.compile(rf"(?:.*_)?(?:{pattern})"), sign) for pattern, sign in _NAMES]
 _WITHOUT_PREFIX = re.compile(r"(?:.*_)?(?:city|town|ort|name|ip)")
-"""Names that have another meaning if other words precede them, such as `product_name`."""
+"""Names that may mean something else after the name of an enclosing object, as in `product_name`."""
 _TAGS = [("email", EMAIL), ("phone", PHONE)]
 _PERSONAL_TAGS = re.compile(r"pii|personal|gdpr|dsgvo|sensitive|private", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -78,7 +78,7 @@ def sign_of_value(text: str) -> Sign | None:
 
 
 def sign_of_name(path: tuple[str, ...]) -> Sign | None:
-    """Return the kind of data that the names on the way to a field stand for."""
+    """Return the kind of data that a field's name suggests, alone or after the name of the enclosing object."""
     names = [normal_name(name) for name in path[-2:]]
     for name in dict.fromkeys((names[-1], "_".join(names))) if names else ():
         for pattern, sign in _BY_NAME:
@@ -90,7 +90,7 @@ def sign_of_name(path: tuple[str, ...]) -> Sign | None:
 
 
 def sign_of_tags(tags: tuple[str, ...]) -> Sign | None:
-    """Return the kind of data that the tags of a field stand for, without an identifier for personal data of any kind."""
+    """Return the kind of data that a field's tags indicate; it has no identifier if they only say that the data is personal."""
     for tag in tags:
         for word, sign in _TAGS:
             if word in tag.lower():
@@ -99,7 +99,7 @@ def sign_of_tags(tags: tuple[str, ...]) -> Sign | None:
 
 
 def is_local_phone(text: str) -> bool:
-    """Tell whether a value may be a phone number if the field's name says so."""
+    """Tell whether a value may be a phone number without country code, if the field's name suggests one."""
     return _LOCAL_PHONE.fullmatch(text) is not None and _digits(text) in _PHONE_DIGITS
 
 

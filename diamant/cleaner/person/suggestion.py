@@ -1,10 +1,10 @@
-"""Drafts a map of people from samples of topics: the places of identifiers with reasons, and the entries made from them.
+"""Drafts a map of people from samples of topics: finds the places of identifiers, with reasons, and makes entries from them.
 
-1  A place may identify people if it has many values, and if its values look like e-mail addresses or phone numbers, or its name
-   or a tag of its schema says so.
-2  Places with common values are one identifier. An identifier that only leads on, such as an order number, counts if each of its
-   values comes with one person in topics that have both, and if another topic has the identifier, too.
-3  In each topic, the identifier that most topics have recognises people; the topic's other identifiers lead on.
+1  A place may identify people if it has many different values and if the values look like e-mail addresses or phone numbers, or
+   if the place's name or a tag of its schema says so.
+2  Places that share enough values hold the same identifier. An identifier of something else than a person, such as an order
+   number, is accepted if several topics have it, and if each of its values occurs with one person only.
+3  In each topic, people are recognised by the identifier that occurs in most topics; the topic's other identifiers are learned.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from diamant.cleaner.person.shapes import (
 )
 
 _MOST = 0.8
-"""Least share of a place's values that must have one shape for the shape to count."""
+"""Minimum share of a place's values that must have the same shape for the shape to count."""
 _LEAST_COMMON = 3
 _LEAST_SHARE = 0.1
-"""Two places are one identifier from this number of common values on, and this share of the values of the smaller place."""
+"""Two places hold the same identifier if they share this many values and this share of the values of the place with fewer."""
 _MAX_PLACES_OF_VALUE = 100
 
 
@@ -51,7 +51,7 @@ class FoundPlace:
     category: str
     reasons: list[str]
     records: int
-    """Records of the sample with a value there."""
+    """Number of sampled records with a value at the place."""
     distinct: int
     """Number of different values."""
 
@@ -75,9 +75,9 @@ class Suggestion:
     topics: Mapping[str, object]
     """The entries of the map."""
     sampled: Mapping[str, int]
-    """Records of the sample, by topic."""
+    """Number of sampled records, by topic."""
     undecodable: Mapping[str, int]
-    """Records of the sample whose value could not be decoded, by topic."""
+    """Number of sampled records whose value could not be decoded, by topic."""
 
     def to_fields(self) -> dict[str, object]:
         """Return its JSON object."""
@@ -102,7 +102,7 @@ class _Candidate:
 
 
 def suggest(samples: Sequence[TopicSample]) -> Suggestion:
-    """Return a draft for these topics."""
+    """Draft a map for these topics."""
     candidates = {one.spot: one for sample in samples for one in _candidates(sample)}
     groups = _groups(candidates)
     accepted = [group for group in groups if any(candidates[spot].is_person for spot in group)]
@@ -166,7 +166,7 @@ def _sign(place: FieldPath, values: PlaceSample, sample: TopicSample) -> tuple[S
 
 
 def _groups(candidates: Mapping[Spot, _Candidate]) -> list[set[Spot]]:
-    """Return the places in groups: those with common values, and those of people whose identifiers have one name."""
+    """Group places that hold the same identifier: they share values, or their identifiers of people are of the same kind."""
     places: dict[int, list[Spot]] = {}
     for spot, one in candidates.items():
         if _is_field(one):
@@ -189,7 +189,7 @@ def _groups(candidates: Mapping[Spot, _Candidate]) -> list[set[Spot]]:
 
 
 def _is_field(one: _Candidate) -> bool:
-    """Tell whether a place has data of people that identifies no one, such as names and streets."""
+    """Tell whether a place has personal data that identifies no one, such as names and streets."""
     return one.sign is not None and not one.sign.identifier
 
 
@@ -217,7 +217,7 @@ def _are_alike(one: PlaceSample, other: PlaceSample) -> bool:
 def _leads_on(
     group: set[Spot], people: set[Spot], candidates: Mapping[Spot, _Candidate], samples: Iterable[TopicSample]
 ) -> bool:
-    """Tell whether several topics have the identifier, and each value belongs to one person wherever both occur."""
+    """Tell whether several topics have an identifier, and each of its values occurs with one person only."""
     if len({spot.topic for spot in group}) < 2 or any(_is_field(candidates[spot]) for spot in group):
         return False
     is_seen = False
@@ -237,7 +237,7 @@ def _leads_on(
 
 
 def _name(group: Sequence[_Candidate]) -> str:
-    """Return the name of an identifier: the usual name of its kind, else the name of most of its fields."""
+    """Return a name for an identifier: the usual name of its kind, or else the most frequent name of its fields."""
     signs = Counter(_own_name(one) for one in group if one.is_person)
     if signs:
         return signs.most_common(1)[0][0]
@@ -246,7 +246,7 @@ def _name(group: Sequence[_Candidate]) -> str:
 
 
 def _add_keys(samples: Iterable[TopicSample], named: dict[Spot, str], candidates: Mapping[Spot, _Candidate]) -> None:
-    """Name the keys that always equal an identifier of their record. Common values do not show this for short numbers."""
+    """Name each key that always equals an identifier in its record, because short numbers are not compared between places."""
     for sample in samples:
         key = Spot(sample.topic, WHOLE_KEY)
         for spot, name in sorted(named.items()):
@@ -281,7 +281,7 @@ def _entries(
 
 
 def _roles(sample: TopicSample, places: list[FieldPath]) -> list[list[FieldPath]]:
-    """Return the places of one identifier by role: places that always share a value are one role, others are other people's."""
+    """Group the places of one identifier by role: places that share a value in every record name the same person."""
     roles: list[list[FieldPath]] = []
     for place in sorted(places, key=lambda one: (one != WHOLE_KEY, one.text)):
         for role in roles:

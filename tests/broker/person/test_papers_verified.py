@@ -139,5 +139,5 @@ async def test_identifiers_are_for_papers_alone(shop: Broker) -> None:
         await shop.verify(paper["parts"][0], identifiers=ALL)
     with pytest.raises(BadArgument, match="verify it with identifiers of the person"):
         await shop.verify(paper, key=ADA)
-    with pytest.raises(BadArgument, match="identifiers: email: expected a text"):
+    with pytest.raises(BadArgument, match="identifiers: email: expected a string"):
         await shop.verify(paper, identifiers={"email": ""})

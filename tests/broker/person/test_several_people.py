@@ -111,7 +111,7 @@ async def test_a_person_without_records_is_told_and_others_are_done(shop: Broker
         ([], "expected 1 to 1,000 people, got 0"),
         ([{}], "subjects: expected at least one identifier, as name: value"),
         ([*BOTH, {"customer_id": [CLEO, ADA]}], "person 1 and person 3 have the same customer_id"),
-        ([BOTH[0], {"customer_id": ""}], "person 2 of 2: identifiers: customer_id: expected a text"),
+        ([BOTH[0], {"customer_id": ""}], "person 2 of 2: identifiers: customer_id: expected a string"),
         ([BOTH[0], {"iban": "1"}], "person 2 of 2: the map has no identifier 'iban'"),
     ],
 )
