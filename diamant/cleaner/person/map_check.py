@@ -140,7 +140,7 @@ def _retention(topic: str, rules: Iterable[TopicRule], config: LogConfig, now_ms
 
 
 def _identifiers(people: PeopleMap) -> Iterator[MapProblem]:
-    """Report identifiers that the most useful identifier does not lead to, and identifiers that lead to each other in a circle."""
+    """Report identifiers to which the most useful one does not lead, and identifiers that lead to each other in a circle."""
     leads = leads_of(people.rules)
     starts = {name: len(reached([name], leads)) for name in people.identifiers}
     usual = max(starts, key=lambda name: (starts[name], _used(people, name), name))

@@ -50,7 +50,7 @@ class SharedIdentifiers:
         self._known = known
         self._topic = topic
         self._people: dict[str, set[tuple[str, ...]]] = {}
-        """For each identifier, the people whose records have it, as tuples of their identifiers; () is the person searched for."""
+        """For each identifier, the people whose records have it, as tuples of identifiers; () is the person searched for."""
 
     def add(self, parts: Parts) -> None:
         """Count the person to whom a record selected by the search belongs."""

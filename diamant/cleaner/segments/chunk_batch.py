@@ -19,7 +19,7 @@ _NOT_READ = -1
 
 
 class ChunkBatch:
-    """A batch of any magic. `data` is the chunk's bytes and stays valid as long as the batch."""
+    """A batch of any magic in a chunk of batches. It may be used until the chunk's bytes are overwritten."""
 
     __slots__ = (
         "_at",
@@ -44,9 +44,9 @@ class ChunkBatch:
         max_bytes: int = MAX_BATCH_BYTES,
         max_record_bytes: int = NO_RECORD_LIMIT,
     ) -> None:
-        """`at` is the batch's position in `data`. `payloads` is a fast path that decompresses small batches.
+        """`data`: the chunk's bytes, in which the batch begins at `at`. `payloads`: a fast path for decompressing small batches.
 
-        No batch may decompress to more than `max_bytes`. `max_record_bytes` limits the records of `records`.
+        The batch may decompress to at most `max_bytes`; each record of `records` may have at most `max_record_bytes`.
         """
         self.path = path
         self.position = chunk_position + at
@@ -69,7 +69,7 @@ class ChunkBatch:
             raise self.corrupt("the batch's CRC is wrong")
 
     def payload(self) -> bytes:
-        """Return the decompressed records of a batch of magic 2, as bytes. Raises CorruptLog for a wrong CRC or frame."""
+        """Return the decompressed records of a batch of magic 2. Raises CorruptLog if its CRC or the compressed data is wrong."""
         self.check()
         try:
             return records_payload(self._data, self._at, self.header, max_bytes=self._max_bytes)
@@ -77,16 +77,16 @@ class ChunkBatch:
             raise self.corrupt(error.reason) from error
 
     def iter_records(self) -> Iterator[Record]:
-        """Yield the records of a batch whose checksum was verified. Raises CorruptLog, possibly after some records."""
+        """Yield the records; call `check` first. Raises CorruptLog, possibly after some records."""
         try:
             yield from iter_records(self._data, self._at, max_bytes=self._max_bytes)
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 
     def records(self) -> Sequence[Record]:
-        """Return the records.
+        """Verify the checksum and return the records. Raises RecordTooLarge, CorruptLog.
 
-        Raises RecordTooLarge, and CorruptLog if CRC or records are wrong, because a rebuilt batch would hide that by a valid CRC.
+        Without this check, rebuilding a damaged batch would hide the damage behind a valid checksum.
         """
         self.check()
         try:
@@ -113,7 +113,7 @@ class ChunkBatch:
         return self._control_type
 
     def _small_payload(self) -> bytes | None:
-        """Return the records as bytes; None if the fast path does not apply."""
+        """Return the decompressed records; None if the fast path does not apply."""
         header = self.header
         if self._payloads is None or header.magic != CURRENT_MAGIC or not header.record_count:
             return None
@@ -123,5 +123,5 @@ class ChunkBatch:
         return packed or None
 
     def corrupt(self, reason: str) -> CorruptLog:
-        """Return the error that names the batch."""
+        """Return an error with this reason and the position of the batch."""
         return CorruptLog(self.path, self.position, reason)

@@ -1,4 +1,4 @@
-"""The segment writer with a kernel in place of the loop over batches."""
+"""A segment writer that makes the index entries of many batches in a kernel."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ class CompiledWriter(SegmentWriter):
     """A `SegmentWriter` that can append many batches in one call."""
 
     def append_columns(self, data: Buffer, columns: memoryview[int], count: int) -> None:
-        """Append the adjacent batches in `data`, as `append` does for each.
+        """Append the adjacent batches in `data`, with the effect of calling `append` for each.
 
-        `columns`, int64[3, count], are their sizes, last offsets and max timestamps.
-
-        The bytes must not change before the next `flush`.
+        `columns`: int64[3, count], the sizes, last offsets and max timestamps of the batches. `data` must not change before
+        the next `flush`.
         """
         index = bytearray(count * INDEX_ENTRY_BYTES)
         time_index = bytearray(count * TIME_INDEX_ENTRY_BYTES)

@@ -1,4 +1,4 @@
-"""The keys of a chunk's rows as tuples of hash and offset (`kernels/offset_map.py`)."""
+"""Converts the keys of a chunk's rows to tuples of hash and offset (`kernels/offset_map.py`)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ ALWAYS = -(2**63)
 
 
 def hash_words(hash_key: bytes) -> tuple[int, int]:
-    """Return the two halves of a hash key of 16 bytes, for kernels."""
+    """Return the two halves of a 16-byte hash key as the integers that kernels take."""
     return int.from_bytes(hash_key[:8], "little"), int.from_bytes(hash_key[8:16], "little")
 
 
 class KeyHasher:
     """Hashes the keys of rows in offset order. Owned by one thread.
 
-    With `must_ascend`, batches are refused if the offsets of their records do not ascend up to the batch's last offset.
+    With `must_ascend`, `hash` fails if the record offsets of a batch do not ascend, or lie outside the batch's range of offsets.
     """
 
     def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples, *, must_ascend: bool = True) -> None:
         self.tuples = numbers("Q", tuples, 3)
-        """Two words of hash, and the offset, for each key; overwritten by each step of `hash`."""
+        """uint64[tuples, 3]: two words of hash, and the offset, for each key. Each step of `hash` overwrites them."""
         self._k0, self._k1 = hash_words(hash_key)
         self._state = array("q", bytes(8 * STATE_FIELDS))
         self.must_ascend = must_ascend
@@ -42,7 +42,7 @@ class KeyHasher:
 
     @property
     def last_seen(self) -> int:
-        """Offset of the last record, with or without a key; -1 before the first. Later offsets must be greater."""
+        """Greatest record offset so far, of records with and without keys; -1 before the first. Later offsets must be greater."""
         return self._state[LAST_SEEN]
 
     @last_seen.setter
@@ -51,7 +51,7 @@ class KeyHasher:
 
     @property
     def disordered_row(self) -> int | None:
-        """The first row in this call of `hash` whose record offsets do not ascend up to the batch's last offset."""
+        """The first row in this call of `hash` whose record offsets do not ascend or lie outside the batch's range; else None."""
         return self._state[DISORDERED] - 1 if self._state[DISORDERED] > 0 else None
 
     def restart(self) -> None:
@@ -61,10 +61,10 @@ class KeyHasher:
     def hash(
         self, records: RowRecords, chunk: Rows, start: int, end: int, *, least: int = ALWAYS, end_offset: int = NEVER
     ) -> Iterator[int]:
-        """Hash the keys of the rows with step MAP, for offsets from `least` up to but excluding `end_offset`.
+        """Hash the keys in the rows with step MAP that have offsets from `least` up to but excluding `end_offset`.
 
-        Yields, at least once, the number of `tuples` filled. The records must be ready (`RowRecords.ranges`). Sets the NOTE
-        of each row. Raises CorruptLog for unreadable records.
+        Yields the number of filled `tuples` whenever they are full, and at the end. `RowRecords.ranges` must have prepared the
+        records. Sets the NOTE of each row. Raises CorruptLog for unreadable records.
         """
         state = self._state
         state[ROW] = start

@@ -1,7 +1,7 @@
-"""Decompresses the batches of a chunk into one buffer, and compresses rebuilt ones. Codecs are reused between batches.
+"""Decompresses the batches of a chunk into one buffer, and compresses rebuilt batches. Codecs are reused between batches.
 
-Most batches are one small block. The fast path decompresses these without the checks of `protocol.batches.compression`
-against hostile bytes, because their output cannot be large. That module handles all batches that are larger or that fail.
+Most batches are one small block, which a fast path decompresses. It omits the checks of `protocol.batches.compression` against
+hostile input, because its output cannot be large. Batches that are larger, or at which it fails, are left to that module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.rebuilt_batch import Buffer
 
 SMALL_BYTES = 64 * 1024
-"""Output limit of the fast path for lz4, which is the block size of Kafka's clients."""
+"""Output limit of the fast path for lz4: the block size that Kafka's clients use."""
 MAX_ZSTD_BYTES = 1024 * 1024
 """Output limit of the fast path for zstd."""
 
@@ -33,11 +33,11 @@ _INT32 = Struct("<i")
 
 
 class Unpacker:
-    """A buffer of payloads, owned by one thread. It grows to hold all outputs between two calls of `clear`."""
+    """A buffer for payloads, owned by one thread. It grows so that it holds everything appended since the last `clear`."""
 
     def __init__(self) -> None:
         self.buffer = numbers("B", 4 * SMALL_BYTES)
-        """The buffer, for kernels (`unpacked`)."""
+        """The buffer, which kernels take as `unpacked`. A larger buffer replaces it when it is full."""
         self.at = 0
         """Number of bytes in use."""
         self._decompress_block_into = cramjam.lz4.decompress_block_into
@@ -50,7 +50,7 @@ class Unpacker:
         self.at = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Copy `data` after the used part; return (start, end)."""
+        """Append a copy of `data`; return its (start, end)."""
         start = self.at
         end = start + len(data)
         self.reserve(len(data))
@@ -59,14 +59,14 @@ class Unpacker:
         return start, end
 
     def reserve(self, size: int) -> None:
-        """Make room for `size` more bytes; the used part is kept."""
+        """Make room for `size` more bytes; the bytes in use are kept."""
         if self.at + size > len(self.buffer):
             larger = numbers("B", max(2 * len(self.buffer), self.at + size))
             larger[: self.at] = self.buffer[: self.at]
             self.buffer = larger
 
     def unpack(self, codec: int, data: memoryview, max_bytes: int, *, may_skip: bool = True) -> tuple[int, int]:
-        """Decompress a batch's records after the used part; return (start, end). Raises CorruptBatch like `decompress`."""
+        """Append a batch's decompressed records; return their (start, end). Raises CorruptBatch like `compression.decompress`."""
         if max_bytes < MAX_ZSTD_BYTES:
             pass
         elif codec == compression.LZ4:
@@ -81,7 +81,7 @@ class Unpacker:
         return self.append(compression.decompress(codec, data, max_bytes=max_bytes, may_skip=may_skip))
 
     def _unpack_lz4(self, data: memoryview) -> int:
-        """Decompress a frame of one compressed block, as Kafka's clients write it. Return the size; -1 for any other frame."""
+        """Decompress a frame of one compressed block, as Kafka's clients write; return the size, or -1 for other frames."""
         count = len(data)
         if count < _LZ4_LEAST:
             return -1
@@ -102,7 +102,7 @@ class Unpacker:
             return -1
 
     def _unpack_zstd(self, data: bytes) -> bytes | None:
-        """Decompress a single small frame; return None for anything else."""
+        """Decompress a single frame with a small output; return None for anything else."""
         if self._read_zstd is None:
             from diamant.protocol.batches.zstd_frames import frame_reader
 
@@ -110,7 +110,7 @@ class Unpacker:
         return self._read_zstd(data)
 
     def pack(self, codec: int, data: memoryview) -> tuple[int, int]:
-        """Compress records like `compress_like_kafka`, after the used part; return (start, end)."""
+        """Append records compressed as by `compress_like_kafka`; return their (start, end)."""
         if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
             start = self.at
             self.reserve(2 * len(data) + _LZ4_LEAST + 64)

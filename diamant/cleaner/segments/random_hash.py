@@ -1,4 +1,4 @@
-"""The hash that identifies a key during one run of a tool. Unlike `key_hasher` it works without kernels, too."""
+"""A hash that identifies keys during one run of a tool. Unlike `key_hasher`, it also works if kernels are not compiled."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _HALVES = Struct("=QQ")
 
 
 class RandomHash:
-    """A keyed hash of 16 bytes with a random secret: SipHash-2-4, computed by kernels, or BLAKE2b without kernels."""
+    """A keyed 16-byte hash with a random secret: SipHash-2-4 if kernels are compiled, otherwise BLAKE2b."""
 
     def __init__(self, *, is_compiled: bool, secret: bytes | None = None) -> None:
-        """`secret`: the hash's key, `HASH_BYTES` long, if several processes must share the hash; None for a new random one."""
+        """`secret`: `HASH_BYTES` bytes, the same in all processes that must compute the same hashes; None for a random secret."""
         secret = secret or os.urandom(HASH_BYTES)
         self.words: tuple[int, int] = _HALVES.unpack(secret)
-        """The two halves of the hash's key, for kernels."""
+        """The two halves of the secret, for kernels."""
         self._is_compiled = is_compiled
         self._hasher = blake2b(key=secret, digest_size=HASH_BYTES)
 

@@ -1,11 +1,11 @@
-"""Encoding of batches that the cleaner cannot copy, because records are removed or a delete horizon must be set.
+"""Encodes batches that the cleaner cannot copy, because records are removed or a delete horizon must be set.
 
 Kept from the original header: base offset, last offset delta (so also the last sequence), leader epoch, producer id, epoch
 and base sequence, timestamp type, transactional and control bits. New: CRC, length, count, the max timestamp of the remaining
 records (CreateTime), the base timestamp (the delete horizon if there is one, else the first record's), and the attributes'
 horizon bit. A rebuilt batch uses the original codec at its default level; a batch without records uses no codec.
 
-Batches of magic 0 and 1 become magic 2, without leader epoch and producer. They span their first to last remaining record.
+Batches of magic 0 and 1 become magic 2, without leader epoch and producer, from the first to the last remaining record.
 
 Source: Kafka's MemoryRecords.buildRetainedRecordsInto and DefaultRecordBatch.writeEmptyHeader.
 """
@@ -23,16 +23,16 @@ from diamant.protocol.batches.header import HEADER_SIZE, HEADER_STRUCT, LOG_OVER
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Compress: TypeAlias = Callable[[int, Buffer], bytes]
-"""Takes a codec and records; returns the compressed records."""
+"""A function that takes a codec and uncompressed records, and returns the compressed records."""
 
 _GZIP_OS_BYTE = 9
 _GZIP_OS_UNKNOWN = 0xFF
 
 
 def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytearray:
-    """Return a batch of the remaining `records`, at least one, of the batch with `header`.
+    """Rebuild the batch that had `header` from its remaining `records`, of which there must be at least one.
 
-    `delete_horizon_ms` is set unless the batch already has a delete horizon, which is kept.
+    The result has the delete horizon `delete_horizon_ms`, if given, unless the batch already had one, which is kept.
     """
     if header.has_delete_horizon:
         delete_horizon_ms = header.base_timestamp
@@ -54,7 +54,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon
 
 
 def emptied_batch(header: BatchHeader) -> bytearray:
-    """Return the empty batch, with the header's offsets and sequences, for a batch without remaining records."""
+    """Return an empty batch with the offsets and sequences of `header`, to replace a batch of which no records remain."""
     return build_batch(
         (),
         base_offset=header.base_offset,
@@ -91,7 +91,7 @@ def with_codec(batch: bytearray, codec: int, compress: Compress | None = None) -
 def compress_like_kafka(codec: int, data: Buffer) -> bytes:
     """Compress `data` at the codec's default level, like Kafka's Java libraries.
 
-    The bytes of gzip and zstd equal Kafka's if the compressors' versions agree; those of lz4 and snappy may differ.
+    For gzip and zstd, the output equals Kafka's if both use the same compressor version; for lz4 and snappy, it may differ.
     """
     if codec == compression.GZIP:
         compressor = zlib.compressobj(compression.DEFAULT_GZIP_LEVEL, zlib.DEFLATED, 31)
@@ -106,9 +106,9 @@ def compress_like_kafka(codec: int, data: Buffer) -> bytes:
 
 
 def new_zstd() -> Callable[[Buffer], bytes]:
-    """Return a reusable compressor, for one thread, that equals `compress_like_kafka` for zstd.
+    """Return a function, for one thread, that compresses like `compress_like_kafka` with zstd, and can be reused.
 
-    For small batches, creating a compressor takes most of the time. Memory: about 4 MiB.
+    Reuse saves time: for small batches, most of it goes into creating the compressor. Memory: about 4 MiB.
     """
     from diamant.protocol.batches.zstd_frames import zstd
 

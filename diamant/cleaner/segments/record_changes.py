@@ -1,6 +1,6 @@
 """Rewrites a closed segment, removing or replacing some of its records; offsets, sequences and transactions are kept.
 
-It serves to remove tombstones before their horizon, and for redactions. A batch without remaining records becomes a header, as in
+Used for removing tombstones before their horizon, and for redactions. If no records of a batch remain, its header is kept, as in
 compaction, so that offsets, producers and transactions can be recovered from it.
 """
 
@@ -32,10 +32,10 @@ def write_changed(
     index_interval_bytes: int,
     segment_index_bytes: int,
 ) -> OutputSegment | None:
-    """Write the `.cleaned` files of the segment at `base_offset` durably, with the records that `changed` returns.
+    """Write and sync the `.cleaned` files of the segment at `base_offset`, with the records that `changed` returns. Blocking.
 
-    `changed` returns None to remove a record. If it returns every record itself, return None and leave no files. The records of
-    batches for which `touches` is false are not read. Blocking. Raises CorruptLog for unreadable data, and leaves no files then.
+    `changed` returns None to remove a record. Batches for which `touches` returns False are copied without reading their records.
+    If no record changes, return None and leave no files. Raises CorruptLog for unreadable data; no error leaves files behind.
     """
     path = names.log_file(directory, base_offset)
     writer = SegmentWriter(

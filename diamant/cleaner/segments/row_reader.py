@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Adjacent whole batches, each with a row of fields."""
+    """A chunk of adjacent whole batches, with a row of fields for each batch."""
 
     path: str
     """The segment's file."""
     position: int
     """Position of the first batch in the segment."""
     size: int
-    """Bytes of the whole batches."""
+    """Total size of the batches in bytes."""
     data: memoryview
     """The reader's buffer, or a view of batches in memory."""
     rows: memoryview[int]
@@ -36,17 +36,17 @@ class Rows:
     count: int
     """Number of rows in use, at least one."""
     together: int
-    """Bitwise OR of all batches' attributes, and of LEGACY for old formats."""
+    """Bitwise OR of the attributes of all batches, and LEGACY if there are batches in old formats."""
     fault: int = NO_FAULT
     """BAD_HEADER if the bytes that follow are not a batch."""
 
     def column(self, field: int) -> memoryview[int]:
-        """Return one field of all rows in use."""
+        """Return the values of one field, for all rows in use."""
         start = field * (self.rows.nbytes // (8 * FIELDS))
         return self.rows.cast("B").cast("q")[start : start + self.count]
 
     def with_attributes(self, bits: int, first: int = 0, end: int | None = None) -> Iterator[int]:
-        """Yield the rows of batches with one of these bits in their attributes."""
+        """Yield the rows of batches that have at least one of these bits in their attributes."""
         if self.together & bits:
             row, end = first, self.count if end is None else end
             while (row := next_with(self.rows, row, end, bits)) < end:
@@ -61,7 +61,7 @@ class Rows:
             row += 1
 
     def packed(self, first: int, end: int, step: int, field: int) -> list[tuple[int, int, int, int]]:
-        """Return the rows with this STEP and compressed records: row, codec, `field` and the field after it."""
+        """Return (row, codec, `field`, the field after it) for each row with this STEP and compressed records."""
         found = numbers("q", end - first + 1, 4)
         count = find_packed(self.rows, first, end, step, field, found)
         flat = found.cast("B").cast("q")[: 4 * count].tolist()
@@ -70,7 +70,8 @@ class Rows:
     def places(self) -> tuple[memoryview[int], memoryview[int], memoryview[int]]:
         """Return the columns that `set_place` writes: IS_UNPACKED, PAYLOAD_START, PAYLOAD_END.
 
-        For loops over many small batches, because `set_place`, with three two-dimensional indexes, takes 180 ns; columns take 60.
+        Loops over many small batches write to these columns, which takes 60 ns for a row; `set_place` takes 180 ns, because it
+        indexes a two-dimensional array three times.
         """
         return self.column(IS_UNPACKED), self.column(PAYLOAD_START), self.column(PAYLOAD_END)
 
@@ -81,7 +82,7 @@ class Rows:
 
 
 class BatchesInMemory:
-    """Batches that are in memory already, as a file. Chunks are views of them, not copies."""
+    """A `ReadableFile` of batches that are already in memory. Chunks are views of the batches, not copies."""
 
     def __init__(self, path: str, data: memoryview) -> None:
         self.path = path
@@ -103,16 +104,16 @@ class BatchesInMemory:
 
 
 class ChunkReader:
-    """Reads chunks. Memory: `read_bytes` or one larger batch, and 200 bytes for each batch (of at least 61 bytes) there."""
+    """Reads chunks. Memory: `read_bytes` or one larger batch, and 200 bytes for each possible batch (of 61 bytes) in them."""
 
     def __init__(self, read_bytes: int = ENGINE_LIMITS.read_bytes) -> None:
         self._buffer = in_large_pages(numbers("B", read_bytes))
         self._rows = numbers("q", FIELDS, read_bytes // HEADER_SIZE + 1)
 
     def chunks(self, file: ReadableFile, position: int, end: int) -> Iterator[Rows]:
-        """Yield the batches of a segment from byte `position`, where a batch starts, up to `end`, the segment's size.
+        """Yield a segment's batches in chunks, from byte `position`, where a batch starts, to byte `end`, the segment's size.
 
-        The next chunk overwrites the one yielded. Raises CorruptLog like `strict_reader.read_chunks`.
+        Each chunk overwrites the previous one. Raises CorruptLog like `strict_reader.read_chunks`.
         """
         while position < end:
             chunk = self.read(file, position, end)
@@ -122,7 +123,7 @@ class ChunkReader:
             position += chunk.size
 
     def read(self, file: ReadableFile, position: int, end: int) -> Rows:
-        """Return the whole batches from byte `position` on that fit the buffer; the first one even if it does not fit."""
+        """Return the whole batches from byte `position` on that fit into the buffer; the first batch even if it does not fit."""
         chunk = self._read(file, position, self._buffer[: end - position])
         if chunk.fault != NO_FAULT or chunk.count or not (size := _size_of_one(file, position, end)):
             return chunk
@@ -147,14 +148,14 @@ def _size_of_one(file: ReadableFile, position: int, end: int) -> int:
 
 
 def _fail(file: ReadableFile, position: int, end: int) -> NoReturn:
-    """Raise the error of the plain reader at this position."""
+    """Raise the error that the plain reader raises at this position."""
     for _ in read_chunks(file, position, end, ENGINE_LIMITS.read_bytes):
         pass
     raise CorruptLog(file.path, position, "no batch can be read here")
 
 
 def _read_into(file: ReadableFile, position: int, target: memoryview) -> int:
-    """Fill `target` from the file; return the number of bytes read, which is less at the end of the file."""
+    """Fill `target` from the file; return the number of bytes read, which is smaller at the end of the file."""
     fd = file.fileno()
     if fd is None:
         data = file.pread(len(target), position)

@@ -1,6 +1,6 @@
-"""The records of a chunk's rows, prepared for kernels: verified, decompressed, and converted from old formats.
+"""Prepares the records of a chunk's rows for kernels: verifies and decompresses them, and converts them from old formats.
 
-Memory: the chunk (`row_reader`), and decompressed records: `unpack_bytes` or one larger batch (`batch_bytes`).
+Memory: the chunk (`row_reader`), and `unpack_bytes` of decompressed records, or one larger batch of up to `batch_bytes`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 OLD_FORMAT = 2
-"""STEP of rows of magic 0 and 1 that must be mapped, beside `tuples.SKIP` and `MAP`; after conversion it is MAP."""
+"""A further STEP beside `tuples.SKIP` and `MAP`: the row must be converted from magic 0 or 1; then its STEP becomes MAP."""
 
 
 class RowRecords:
@@ -40,14 +40,14 @@ class RowRecords:
 
     @property
     def unpacked(self) -> memoryview:
-        """The decompressed records, for kernels. Get it again after each step of `ranges`, because the memory may have moved."""
+        """The decompressed records, for kernels. Get the buffer again after each step of `ranges`, which may replace it."""
         return self._unpacker.buffer
 
     def chunks(self, env: Env, path: str, position: int, end: int) -> Iterator[Rows]:
-        """Yield the batches of a segment from byte `position`, where a batch starts, up to `end`, the segment's size.
+        """Yield a segment's batches in chunks, from byte `position`, where a batch starts, to byte `end`, the segment's size.
 
-        The next chunk overwrites the one yielded. Raises CorruptLog like `strict_reader.read_chunks`, and for batches whose
-        offsets do not ascend; raises OSError.
+        Each chunk overwrites the previous one. Raises OSError, and CorruptLog like `strict_reader.read_chunks` or if the
+        offsets of batches do not ascend.
         """
         file = env.open(path, read_only=True)
         last_offset = -1
@@ -62,7 +62,7 @@ class RowRecords:
             file.close()
 
     def ranges(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[tuple[int, int]]:
-        """Yield consecutive ranges that cover all rows, each after preparing the records of its rows with `step`."""
+        """Divide rows `first` to `end` into ranges. Yield each range once the records of its rows with `step` are ready."""
         unpacker = self._unpacker
         bad = find_bad_crc(chunk.data, chunk.rows, first, end, step)
         if bad >= 0:
@@ -93,7 +93,7 @@ class RowRecords:
         )
 
     def fail(self, chunk: Rows, row: int) -> NoReturn:
-        """Raise CorruptLog for the batch of a row; find the reason by reading its records one by one."""
+        """Raise CorruptLog for the batch of a row. Reading its records one by one finds the reason."""
         batch = self.batch(chunk, row)
         batch.records()
         raise RecordsOutOfOrder(chunk.path, batch.position)
@@ -105,7 +105,7 @@ class RowRecords:
             raise CorruptLog(chunk.path, chunk.position + at, error.reason) from error
 
     def _read_old_headers(self, chunk: Rows) -> None:
-        """Complete the rows of batches of magic 0 and 1."""
+        """Add offsets and record counts to the rows of batches of magic 0 and 1, which the kernel leaves out."""
         if not chunk.together & fields.LEGACY:
             return
         rows = chunk.rows
@@ -117,7 +117,7 @@ class RowRecords:
                 rows[fields.RECORD_COUNT, row] = header.record_count
 
     def _unpack_some(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
-        """Decompress records; yield the next row whenever the buffer is full, and return after the last row."""
+        """Decompress and convert records. Whenever the buffer is full, yield the row after the last one in it."""
         unpacker, limits, data = self._unpacker, self._limits, chunk.data
         found = chunk.packed(first, end, step, fields.PAYLOAD_START)
         if chunk.together & fields.LEGACY and step == MAP:
@@ -125,7 +125,7 @@ class RowRecords:
         is_unpacked, starts, ends = chunk.places()
         for row, codec, start, stop in found:
             if not codec:
-                # A row of an old format, which has no attributes here.
+                # A batch of an old format: its row has no attributes, and so no codec.
                 chunk.set_place(row, self._convert(chunk, row))
             else:
                 try:
@@ -152,7 +152,7 @@ class RowRecords:
 
 
 def _fail_order(chunk: Rows, last_offset: int) -> NoReturn:
-    """Raise CorruptLog for the first batch in the chunk that does not lie above `last_offset` and above all earlier batches."""
+    """Raise CorruptLog for the first batch in the chunk whose offsets are not above `last_offset` and all earlier offsets."""
     rows = zip(*map(chunk.column, (fields.POSITION, fields.BASE_OFFSET, fields.LAST_OFFSET)), strict=True)
     for at, first, last in rows:
         check_order(chunk.path, chunk.position + at, (first, last), last_offset)

@@ -1,9 +1,9 @@
 """Writes the files of one output segment: `<base>.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, `.txnindex.cleaned`.
 
-The index entries equal Kafka's. They depend on the batches alone, not on the way these were read. There is an offset entry and a
-time entry before each batch more than `index.interval.bytes` after the last entry, and a final time entry. An entry's offset is
-the last offset in the batch's header; its position is the start of the batch.
-Source: LogSegment.append as called by Cleaner.cleanInto.
+The index entries equal Kafka's. They depend only on the batches, not on how the batches were read. Before a batch that begins
+more than `index.interval.bytes` after the last entry, an offset entry and a time entry are added; the last entry is a time entry.
+An entry's offset is the last offset in the batch's header; its position is the start of the batch.
+Source: Kafka's LogSegment.append, as called by Cleaner.cleanInto.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from diamant.storage.segments.txn_index import AbortedTxn
 NO_TIMESTAMP = -1
 
 WRITE_BUFFER_BYTES = 256 * 1024
-"""Size up to which batches are buffered before they are written; larger batches are written directly."""
+"""Total size of buffered batches at which they are written."""
 WRITE_BACK_BYTES = 8 * 1024 * 1024
-"""Interval, in bytes written, at which write-back to disk is started, to leave little for the final sync."""
+"""After this many written bytes, write-back to the disk is started, so that little is left for the final sync."""
 
 _INDEX_ENTRY = Struct(">ii")
 _TIME_INDEX_ENTRY = Struct(">qi")
@@ -38,11 +38,11 @@ _TIME_INDEX_ENTRY = Struct(">qi")
 class SegmentWriter:
     """One output segment being written.
 
-    With `is_strict`, as in Kafka, an index without room for a due entry fails the round (OutputOverflow). Without it, the
-    entry is omitted and the index is coarser there.
+    If an index has no room for another entry, the round fails with OutputOverflow if `is_strict`, as in Kafka; otherwise the
+    entry is omitted, and the index is coarser there.
 
-    Memory: the write buffer and the indexes, at most twice `segment_index_bytes`. Leftovers of an earlier attempt at the
-    same base offset are removed first.
+    Memory: the write buffer, and at most twice `segment_index_bytes` for the indexes. The constructor removes files that an
+    earlier attempt with the same base offset has left.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SegmentWriter:
         self._write(batch)
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
-        """Add an entry to the index of aborted transactions, in the order of their markers."""
+        """Add an entry to the index of aborted transactions. Call it in the order of the transactions' markers."""
         self._txn_index += aborted.to_bytes()
 
     def flush(self) -> None:

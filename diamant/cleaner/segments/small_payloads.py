@@ -2,7 +2,7 @@
 
 It decompresses only the frames that Kafka's clients write for small batches: one gzip member, one snappy or lz4 block, one
 zstd frame. `protocol.batches.compression` handles all other frames: it accepts everything that Kafka accepts, and its errors
-state the reason of a refusal. Importing this module loads no codec.
+say why a frame is invalid. Importing this module loads no codec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from diamant.protocol.batches import compression
 from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, LZ4_STORED, SNAPPY_HEADER
 
 MAX_BYTES = 64 * 1024
-"""Size limit of records, compressed and decompressed."""
+"""Size limit of a batch's records, both compressed and decompressed."""
 
 Unpack: TypeAlias = Callable[[bytes], "bytes | None"]
 
@@ -37,7 +37,7 @@ class SmallPayloads:
         return self.unpacker(codec)(data) if len(data) <= MAX_BYTES else None
 
     def unpacker(self, codec: int) -> Unpack:
-        """Return the part of `unpack` for one codec, for `MAX_BYTES` at most, which saves a loop two calls for each batch."""
+        """Return `unpack` for one codec and at most `MAX_BYTES` of input. Using it in a loop saves two calls for each batch."""
         unpack = self._by_codec.get(codec)
         if unpack is None:
             unpack = self._by_codec[codec] = _CODECS.get(codec, _none)()

@@ -1,9 +1,9 @@
 """Reads the sound parts of a segment for kernels, and leaves other parts to the tolerant reader.
 
-Sound parts are yielded as rows: batches of magic 2 with a valid checksum and ascending offsets, decompressed on demand. Other
-batches, or all without kernels, are yielded one by one by the tolerant reader, which reports problems.
+Sound batches (magic 2, a valid checksum, ascending offsets) are yielded as rows, and decompressed on request. The tolerant reader
+yields other batches one by one, and reports problems; if kernels are not compiled, it yields all batches.
 
-Memory: that of `row_reader` and `tolerant_reader`, and decompressed records: 1 MiB or one larger batch.
+Memory: that of `row_reader` and `tolerant_reader`, and 1 MiB of decompressed records, or one larger batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SoundRows:
     """Row of the first batch."""
     end: int
     unpacked: memoryview
-    """The records of the rows with IS_UNPACKED, for kernels."""
+    """The decompressed records of the rows with IS_UNPACKED, for kernels."""
 
     @property
     def last_offset(self) -> int:
@@ -57,18 +57,18 @@ class SoundRows:
         return replace(self, end=bisect_left(bases, offset, self.first, self.end))
 
     def with_offset(self, offset: int) -> range:
-        """Return the row of the batch that covers an offset, as a range; empty if there is none."""
+        """Return a range with the row of the batch that covers an offset; an empty range if no batch does."""
         lasts = self.chunk.column(fields.LAST_OFFSET)
         row = bisect_left(lasts, offset, self.first, self.end)
         is_there = row < self.end and self.chunk.rows[fields.BASE_OFFSET, row] <= offset
         return range(row, row + is_there)
 
     def with_attributes(self, bits: int) -> Iterator[int]:
-        """Yield the rows of batches with one of these bits in their attributes."""
+        """Yield the rows of batches that have at least one of these bits in their attributes."""
         return self.chunk.with_attributes(bits, self.first, self.end)
 
     def decide(self, outcome: Callable[[BatchHeader], int]) -> None:
-        """Set STEP of each row with transactional data to the outcome of its transaction; other rows have 0."""
+        """Set the STEP of each transactional data batch to the outcome of its transaction; other rows keep STEP 0."""
         for row in self.with_attributes(fields.TRANSACTIONAL):
             header = self.header(row)
             self.chunk.rows[fields.STEP, row] = 0 if header.is_control else outcome(header)
@@ -107,7 +107,7 @@ class PieceReader:
         is_compiled: bool = ARE_COMPILED,
         limits: EngineLimits = ENGINE_LIMITS,
     ) -> None:
-        """With `with_records`, decompresses the records for kernels."""
+        """`with_records`: the records of rows are decompressed."""
         self._with_records = with_records
         self._is_compiled = is_compiled
         self._limits = limits
@@ -116,7 +116,7 @@ class PieceReader:
     def pieces_of(
         self, env: Env, segment: SegmentFile, report: Report, advance: Advance | None = None
     ) -> Iterator[Piece]:
-        """Yield the batches of a segment; reports problems as `iter_batches` does."""
+        """Yield the batches of a segment. Problems are reported as by `iter_batches`."""
         try:
             file = env.open(segment.path, read_only=True)
         except OSError as error:
@@ -130,7 +130,7 @@ class PieceReader:
     def pieces(
         self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None = None
     ) -> Iterator[Piece]:
-        """Yield the batches in the first `size` bytes of a segment's open file; reports problems as `iter_open_batches` does."""
+        """Yield the batches in the first `size` bytes of an open file. Problems are reported as by `iter_open_batches`."""
         if not self._is_compiled:
             yield from iter_open_batches(file, segment, size, report, advance, self._limits.read_bytes)
             return
@@ -140,7 +140,7 @@ class PieceReader:
 
 
 class _RowSource:
-    """Buffers, and the kernels that fill them."""
+    """Reads rows with kernels into buffers that are reused."""
 
     def __init__(self, limits: EngineLimits, *, with_records: bool) -> None:
         from diamant.cleaner.segments.payload_buffer import Unpacker
@@ -152,7 +152,7 @@ class _RowSource:
         self._unpacker = Unpacker()
 
     def pieces(self, file: File, walk: Walk, size: int) -> Iterator[Piece]:
-        """Yield the rest of a segment."""
+        """Yield the batches of a segment from the position of `walk` on."""
         while walk.position < size:
             walk.count(walk.position)
             # A batch above the limit is left to the plain reader, which reports that it is too large.
@@ -184,12 +184,12 @@ class _RowSource:
                     row += 1
                 stop = chunk.position + (chunk.size if row == chunk.count else rows[fields.POSITION, row])
                 yield from walk.batches(stop)
-                if walk.position > stop:  # The file was cut while it was read.
+                if walk.position > stop:  # The file was truncated while it was read.
                     return
         walk.position = chunk.position + chunk.size
 
     def _ready(self, chunk: Rows, first: int, end: int) -> Iterator[Piece]:
-        """Yield rows, decompressing as many at a time as fit the buffer, and copies of batches that fail."""
+        """Decompress rows and yield them, as many at a time as fit the buffer. Batches that fail are yielded as copies."""
         unpacker = self._unpacker
         unpacker.clear()
         rows = SoundRows(chunk, first, end, unpacker.buffer)
@@ -207,7 +207,7 @@ class _RowSource:
             yield SoundRows(chunk, first, end, unpacker.buffer)
 
     def _unpack(self, chunk: Rows, row: int) -> bool:
-        """Decompress the records of a row, if it has any; return False if that fails."""
+        """Decompress the records of a row, if it has any. Return False if they cannot be decompressed."""
         rows = chunk.rows
         attributes = rows[fields.ATTRIBUTES, row]
         if attributes & fields.CONTROL or not rows[fields.RECORD_COUNT, row]:

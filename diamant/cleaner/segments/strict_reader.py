@@ -15,7 +15,7 @@ from diamant.storage.errors import CorruptLog
 
 
 class RecordsOutOfOrder(CorruptLog):
-    """The offsets of a batch's records do not ascend up to the batch's last offset."""
+    """The offsets of a batch's records do not ascend, or lie outside the batch's range of offsets."""
 
     def __init__(self, path: str, position: int, consequence: str = "") -> None:
         super().__init__(
@@ -31,14 +31,14 @@ class Chunk(NamedTuple):
     position: int
     """Position of the first batch in the segment."""
     data: bytes
-    """The batches, possibly followed by a part of the next one."""
+    """The batches, possibly followed by a part of the next batch."""
     headers: list[tuple[int, BatchHeader]]
     """Position in `data` and header of each batch; at least one."""
     size: int
-    """Bytes of the whole batches."""
+    """Total size of the batches in bytes."""
 
     def batches(self, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[ChunkBatch]:
-        """Yield the batches one by one; none may decompress to more than `max_bytes`."""
+        """Yield the batches one by one. Each may decompress to at most `max_bytes`."""
         for at, header in self.headers:
             yield ChunkBatch(self.path, self.position, self.data, at, header, max_bytes=max_bytes)
 
@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
 class _Sized(Protocol):
     @property
     def size(self) -> int:
-        """Bytes of the whole batches; 0 if there are none."""
+        """Total size of the whole batches in bytes; 0 if there are none."""
         ...
 
 
@@ -54,11 +54,11 @@ ChunkT = TypeVar("ChunkT", bound=_Sized)
 
 
 def read_chunks(file: ReadableFile, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
-    """Yield the batches of a segment from byte `position`, where a batch starts, up to `end`, the segment's size.
+    """Yield a segment's batches in chunks, from byte `position`, where a batch starts, to byte `end`, the segment's size.
 
-    For a batch that does not fit, the buffer doubles until it does; it keeps its size to the end of the segment, as in Kafka.
-    Raises CorruptLog if the bytes are not a batch or the last batch exceeds `end`, because the cleaner must not mistake a damaged
-    segment for a short one. CRCs are not checked.
+    As in Kafka, the buffer doubles until a batch fits, and keeps that size until the end of the segment. Raises CorruptLog if the
+    bytes are not a batch, or if the last batch goes beyond `end`: the cleaner must not mistake a damaged segment for a short one.
+    CRCs are not checked.
     """
     return parsed_chunks(file, position, end, buffer_bytes, _parse)
 
@@ -66,7 +66,7 @@ def read_chunks(file: ReadableFile, position: int, end: int, buffer_bytes: int) 
 def parsed_chunks(
     file: ReadableFile, position: int, end: int, buffer_bytes: int, parse: Callable[[ReadableFile, int, bytes], ChunkT]
 ) -> Iterator[ChunkT]:
-    """Do the same as `read_chunks`, but yield the results of `parse`, which takes the file, a position and the bytes there."""
+    """Read a segment like `read_chunks`, but yield what `parse` returns for the file, a position and the bytes there."""
     while position < end:
         chunk = parse(file, position, file.pread(min(buffer_bytes, end - position), position))
         if chunk.size:
@@ -90,16 +90,16 @@ def _parse(file: ReadableFile, position: int, data: bytes) -> Chunk:
 
 
 def checked(header: BatchHeader, at: int) -> BatchHeader:
-    """Return the header of the batch at `at`. Raises CorruptBatch if its last offset exceeds 64 bits, as kernels do."""
+    """Return `header`. Raises CorruptBatch if its last offset exceeds 64 bits, which kernels refuse, too."""
     if not -(1 << 63) <= header.last_offset < 1 << 63:
         raise CorruptBatch(at, f"the batch's last offset {header.last_offset} exceeds 64 bits")
     return header
 
 
 def check_order(path: str, position: int, offsets: tuple[int, int], last_offset: int) -> None:
-    """Raise CorruptLog unless a batch's first and last offsets are above `last_offset` and ascend.
+    """Raise CorruptLog unless a batch's first offset is above `last_offset` and not above its last offset.
 
-    Its base offset is not covered by its checksum.
+    The checksum does not show this, because it does not cover the base offset.
     """
     first, last = offsets
     if not last_offset < first <= last:

@@ -5,9 +5,9 @@
             for segment in partition.segments:
                 for batch in iter_batches(env, segment, problems.append): ...
 
-A directory that a broker holds is refused. If a `.lock` file exists it is locked, so that no broker can start on the
-directory. Diamant removes that file in an orderly stop; a broker may then start during the read. That does no harm: only
-whole batches are read, and a file that disappears is reported as a problem.
+A directory that a broker has locked is refused. If a `.lock` file exists, it is locked, so that no broker can start on the
+directory. Diamant removes that file in an orderly stop, so a broker may start during the read. This does no harm: only whole
+batches are read, and a file that disappears is reported as a problem.
 
 Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
 """
@@ -75,7 +75,7 @@ class Problem:
 
 
 Report: TypeAlias = Callable[[Problem], object]
-"""Called for each problem; reading continues."""
+"""A function that is called for each problem; then reading continues."""
 
 
 def fail(problem: Problem) -> NoReturn:
@@ -84,7 +84,7 @@ def fail(problem: Problem) -> NoReturn:
 
 
 Advance: TypeAlias = Callable[[int], object]
-"""Called with the number of bytes read since the last call."""
+"""A function that is called with the number of bytes read since the previous call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """One partition's directory, on the local machine or in any file system that tasks of Spark read."""
+    """One partition's directory, on the local machine or in any file system that Spark tasks can read."""
 
     topic: str
     partition: int
@@ -118,9 +118,9 @@ class PartitionFiles:
     """The segments, ascending by base offset, including those entirely below the log start."""
     log_start_offset: int
     files: frozenset[str] = frozenset()
-    """Names of all files."""
+    """Names of all files in the directory."""
     filesystem: str = ""
-    """File system of all these paths (`spark.environment.locations`); empty for the local one."""
+    """The file system that has these paths (`spark.environment.locations`); empty for the local one."""
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class PartitionFiles:
 
     @property
     def name(self) -> str:
-        """Topic and partition as in `my-topic-0`."""
+        """Topic and partition, such as `my-topic-0`."""
         return names.partition_dir_name(self.topic, self.partition)
 
     @property
@@ -160,7 +160,7 @@ class Batch(NamedTuple):
     header: BatchHeader
     crc_is_valid: bool
     buffer: bytes
-    """Bytes that hold the batch, from `at` on."""
+    """Bytes in which the batch begins at `at`."""
     at: int
 
     def records(self) -> Iterator[Record]:
@@ -188,12 +188,12 @@ class OpenLogDirectory:
     cleaner_checkpoint_ms: int | None = None
     """Time of the last write to `cleaner-offset-checkpoint`; None if the file does not exist."""
     problems: list[Problem] = field(default_factory=list)
-    """Problems of the directory itself; the partitions have not been read yet."""
+    """Problems of the directory itself, not of its partitions, whose batches have not been read yet."""
     set_aside: tuple[str, ...] = ()
     """Directories that await deletion (`-delete`) or belong to no topic (`-stray`, `-future`), and files that a broker's
     start removed from a log (`.aside`)."""
     was_orderly: bool = True
-    """True if the last broker stopped in an orderly way, which leaves `.kafka_cleanshutdown`."""
+    """True if the directory has the file `.kafka_cleanshutdown`, which a broker leaves in an orderly stop."""
     lock: ReadLock | None = None
 
     def __enter__(self) -> OpenLogDirectory:
@@ -255,22 +255,22 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
 
 
 def is_partition_directory(env: Env, path: str) -> bool:
-    """Return whether a directory has segments in it, and so is a partition's directory, not a log directory."""
+    """Tell whether a directory belongs to a partition, because it has segments in it, and is not a log directory."""
     return any(names.is_segment_file(name) for name in env.list_dir(path))
 
 
 def check_is_log_directory(env: Env, path: str, *, has_partitions: bool, problems: Sequence[Problem] = ()) -> None:
-    """Raise WrongInput for a directory that has no partitions and was not formatted by a broker."""
+    """Raise WrongInput if a directory has no partitions and was not formatted by a broker."""
     if not has_partitions and not env.exists(f"{path}/{names.META_PROPERTIES}"):
         unread = f". {problems[0]}" if problems else ""
         raise WrongInput(
-            f"{path}: not a log directory: expected directories such as my-topic-0 with segments in it, or one of these; found "
-            f"no partition{unread}"
+            f"{path}: not a log directory: expected directories such as my-topic-0 with segments in them, or one of these "
+            f"directories; found no partition{unread}"
         )
 
 
 def lock_for_reading(env: Env, log_directory: str) -> ReadLock | None:
-    """Lock a log directory against brokers; return None without a `.lock` file. Raises StorageError if a broker holds it."""
+    """Lock a log directory against brokers; return None if it has no `.lock` file. Raises StorageError if a broker has it."""
     try:
         return env.lock_for_reading(f"{log_directory}/{names.LOCK}")
     except StorageError as error:
@@ -294,7 +294,7 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: Mapping[TopicPa
             found.append(list_partition(env, directory, partition, starts))
         except OSError as error:
             opened.problems.append(Problem.of(directory, error))
-    # Directories of other programs may have such names, too, for example dbus-1.
+    # Directories of other programs, such as dbus-1, may also look like partitions by their names.
     check_is_log_directory(
         env, opened.path, has_partitions=any(one.segments for one in found), problems=opened.problems
     )
@@ -303,7 +303,7 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: Mapping[TopicPa
 
 
 def partition_in_use(name: str) -> TopicPartition | None:
-    """Return the partition whose directory in a log directory has this name; None for the metadata log and all others."""
+    """Parse the name of a partition's directory; return None for all other names and for the metadata log."""
     try:
         partition = names.parse_partition_dir(name)
     except ValueError:
@@ -330,7 +330,7 @@ def listed_partition(
     starts: Mapping[TopicPartition, int],
     filesystem: str = "",
 ) -> PartitionFiles:
-    """Return the partition in a directory. `sizes`: sizes of its files, needed for segments; `starts`: log start offsets."""
+    """Describe the partition in a directory. `sizes`: its files, with the sizes of segments; `starts`: log start offsets."""
     parsed = ((names.parse_segment_file(name), name) for name in sizes)
     offsets = sorted(
         (one.offset, name) for one, name in parsed if one and not one.stage and one.suffix == names.LOG_SUFFIX
@@ -356,7 +356,7 @@ def _read_checkpoint(env: Env, opened: OpenLogDirectory, name: str) -> dict[tupl
 def iter_batches(env: Env, segment: SegmentFile, report: Report, advance: Advance | None = None) -> Iterator[Batch]:
     """Yield the whole batches of a segment, of any magic.
 
-    Problems are passed to `report` as they are met: a wrong checksum (the batch is yielded nevertheless, with `crc_is_valid`
+    Problems are passed to `report` when they are found: a wrong checksum (the batch is yielded nevertheless, with `crc_is_valid`
     False), an offset out of order, and bytes that are not a batch, which end the segment.
     """
     try:
@@ -378,12 +378,12 @@ def iter_open_batches(
     advance: Advance | None = None,
     read_bytes: int = READ_BYTES,
 ) -> Iterator[Batch]:
-    """Do the same as `iter_batches` for the first `size` bytes of a segment's open file."""
+    """Yield the batches in the first `size` bytes of a segment's open file, like `iter_batches`."""
     yield from Walk(file, segment, size, report, advance, read_bytes).batches()
 
 
 class Walk:
-    """One pass over a segment, through a window of `read_bytes`."""
+    """One pass over a segment, of which at most `read_bytes` or one batch are in memory."""
 
     def __init__(
         self,

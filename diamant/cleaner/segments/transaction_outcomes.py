@@ -1,8 +1,8 @@
-"""The outcomes of a log's transactions. Transactions that are not known as aborted or open are committed.
+"""The outcomes of a log's transactions. Transactions that are not known to be aborted or open count as committed.
 
-`TransactionOutcomes` returns the outcome for a batch. Its sources are the indexes of aborted transactions and the producers'
-state, as for consumers. Where these may be missing or damaged, the source is the markers in the log (`TransactionWalk`): the
-producer's next marker, COMMIT or ABORT, decides a transactional batch. Without such a marker its transaction is still open.
+`TransactionOutcomes` returns the outcome for a batch. As for consumers, it is based on the indexes of aborted transactions and
+the producers' state. If these may be missing or damaged, `TransactionWalk` derives the outcomes from the markers in the log: the
+next marker of its producer, COMMIT or ABORT, decides a transactional batch; if there is no such marker, the transaction is open.
 
 A cleaning round decides from the batches that it reads (`rules.transaction_tracker`).
 
@@ -53,7 +53,7 @@ class TransactionOutcomes:
         """`open_since`: first offsets of open transactions, by producer id."""
         self._open_since = {} if open_since is None else dict(open_since)
         self._aborted: dict[int, tuple[array[int], array[int]]] = {}
-        """First offsets, ascending, and the greatest last offset of the transactions up to each, by producer id."""
+        """By producer id: first offsets, ascending, and for each the greatest last offset of the transactions up to it."""
         for txn in aborted:
             firsts, ends = self._aborted.setdefault(txn.producer_id, (array("q"), array("q")))
             firsts.append(txn.first_offset)
@@ -64,7 +64,7 @@ class TransactionOutcomes:
             self._aborted[producer_id] = (array("q", (first for first, _ in entries)), ends)
 
     def with_aborted(self, aborted: Iterable[AbortedTxn]) -> TransactionOutcomes:
-        """Return a copy with the same open transactions and other aborted ones."""
+        """Return a copy with the same open transactions, but with these aborted transactions."""
         return TransactionOutcomes(aborted, self._open_since)
 
     def of(self, header: BatchHeader) -> Outcome:
@@ -98,7 +98,7 @@ class TransactionWalk:
 
     @property
     def first_open_offset(self) -> int | None:
-        """First offset of the oldest open transaction, the last stable offset. Every batch below it is decided."""
+        """First offset of the oldest open transaction: the last stable offset. Every batch below it is decided."""
         return min(self.open_since.values(), default=None)
 
     def add(self, header: BatchHeader, control_type: ControlType | None) -> None:
@@ -134,10 +134,10 @@ def marker_type(buffer: bytes, at: int, on_fault: Callable[[str], object] = lamb
 
 
 class DecidedBatches:
-    """All sound batches of a partition with the outcomes of their transactions.
+    """All batches of a partition with valid checksums, and the outcomes of their transactions.
 
-    A partition without transactions is read once. At the first transactional batch, the headers and markers of the rest are
-    read ahead once, to find the outcomes.
+    A partition without transactions is read once. At the first transactional batch, the headers and markers from its segment on
+    are read ahead once, to find the outcomes.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class DecidedBatches:
         self._advance = advance
         self._is_compiled = is_compiled
         self.transactions: TransactionWalk | None = None
-        """The transactions read ahead; None until the first transactional batch."""
+        """The transactions found by reading ahead; None until the first transactional batch."""
         self._outcomes = TransactionOutcomes()
 
     def __iter__(self) -> Iterator[tuple[SegmentFile, Piece, Outcome]]:
-        """Yield the batches with a valid checksum, as rows with outcomes in STEP, or as one batch and its outcome.
+        """Yield the batches with valid checksums: either rows, whose outcomes are in STEP, or one batch and its outcome.
 
         The outcome of a control batch has no meaning.
         """
