@@ -13,7 +13,7 @@ from diamant.cleaner.explain.upcoming_rounds import look, without_lags
 from diamant.cleaner.service.partition_view import CleanerView
 
 _MAX_KEY_BYTES = 200
-"""Longer keys are too long for a command to paste."""
+"""Longer keys are replaced by a placeholder, so that commands are short enough to paste."""
 
 
 def smallest_change(
@@ -25,10 +25,10 @@ def smallest_change(
     erasure: Callable[[], str | None],
     record: FoundRecord | None,
 ) -> Change | None:
-    """Return the change that opens the gates of `record`, or of the partition; None if nothing opens them or none is closed.
+    """Return the smallest change that opens the gates of `record`, or of the partition if `record` is None.
 
-    The change for a partition removes no latest value of a key. `erasure` returns the id of an erasure in progress that will
-    remove the record, if that is a tombstone.
+    Returns None if no gate is closed or no change opens them. A change for a partition never removes a key's latest value.
+    `erasure` returns the id of an erasure in progress that will remove `record`, if this is a tombstone; else None.
     """
     by_kind = {gate.kind: gate for gate in gates}
     compact = f"compact {state.topic} --partition {state.partition}"
@@ -71,7 +71,7 @@ def smallest_change(
 
 
 def _key_option(key: bytes | None) -> str:
-    """Return the option that names a key in a command; a placeholder if the key is unknown, as for most tombstones."""
+    """Return a command's option for a key, with a placeholder if the key is long or, as for most tombstones, unknown."""
     if not key or len(key) > _MAX_KEY_BYTES:
         return "--key KEY"
     text = key.decode(errors="replace")
@@ -80,7 +80,7 @@ def _key_option(key: bytes | None) -> str:
 
 
 def _configs(by_kind: Mapping[str, Gate], state: LogState, view: CleanerView, now_ms: int) -> dict[str, str]:
-    """Return topic configurations that open the closed gate, if there is only one and configurations open it."""
+    """Return topic configurations that open the closed gate; empty if several gates are closed or no configuration helps."""
     closed = _round_kinds(by_kind)
     if closed == {explanation.DIRTY_RATIO}:
         ratio = float(by_kind[explanation.DIRTY_RATIO].detail["dirty_ratio"])

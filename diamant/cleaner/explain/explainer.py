@@ -1,15 +1,15 @@
 """Explains why a record is still in a log, when it is removed, and what would remove it now.
 
 This module has no rules of its own. All times and sizes come from the rules of the cleaner (`eligibility`, `time_based_roll`,
-`retention`, by way of `upcoming_rounds`), applied to the log as it would be later, or with more in it.
+`retention`, by way of `upcoming_rounds`), applied to the log at a later time or with more bytes.
 
 A record is removed by the first round that
 
     superseded            maps a later record of its key, wherever the record itself is
     aborted, keyless      covers it
-    a tombstone           covers it after its horizon; mode prompt starts a round for that alone
+    a tombstone           covers it after its horizon; in mode prompt, the horizon itself starts a round
 
-or by retention, together with its segment. Pure, except that explanations of tombstones of old formats read file times. Callable
+or by retention, together with its segment. Pure, except that explanations of tombstones in old formats read file times. Callable
 from any thread.
 """
 
@@ -38,10 +38,10 @@ _OF_TOMBSTONES = {explanation.HORIZON, explanation.HELD, explanation.NOT_STAMPED
 
 
 class Explainer:
-    """Explains one partition at one moment.
+    """Explains one partition as it is at `now_ms`.
 
-    `removals_ms`: the times at which files released by the log leave the disk, by path.
-    `erasure_of`: returns the id of an erasure in progress that covers the record of a key at an offset.
+    `removals_ms`: the times at which files that the log has released leave the disk, by path.
+    `erasure_of`: returns the id of an erasure in progress that covers the record of a key at an offset, if any.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Explainer:
     # -- the partition -------------------------------------------------------------------------------------------
 
     def partition(self, scan: KeyScan | None = None) -> PartitionExplanation:
-        """Explain the partition as a whole and, with a scan, the records found."""
+        """Explain the partition as a whole and, if `scan` is given, the records that it found."""
         state, now_ms = self.state, self.now_ms
         cleanable = look(state, self.view, now_ms)
         gates = self._partition_gates()
@@ -133,7 +133,7 @@ class Explainer:
             leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
             closed = gates
             if status == explanation.IS_SUPERSEDED and _OF_TOMBSTONES & {gate.kind for gate in gates}:
-                # Erasing the key, which may be live, would not be a change for this record.
+                # Erasing the key must not be suggested for this record, because the key may be live.
                 closed, _, _ = self._superseded(record, scan, self._early)
             change = self._change(closed, record)
         suffix = names.DELETED_SUFFIX if record.is_removed else ""
@@ -172,7 +172,7 @@ class Explainer:
     def _of_log(
         self, record: FoundRecord, status: str, scan: KeyScan
     ) -> tuple[list[Gate], int | None, str, int | None]:
-        """Return gates, time of removal, certainty of that time, and offset of the superseding record."""
+        """Return the gates, the time of removal, the certainty of that time, and the offset of the superseding record."""
         state = self.state
         kept_gates, kept_ms = self._retention_of(self._bounds.index_of(record.segment))
         if not state.config.is_compacted:
@@ -190,13 +190,13 @@ class Explainer:
     def _of_compacted(
         self, record: FoundRecord, status: str, scan: KeyScan, rounds: Sequence[UpcomingRound]
     ) -> tuple[list[Gate], int | None, int | None]:
-        """Return gates, time of removal by one of the upcoming rounds, and offset of the superseding record."""
+        """Return the gates, the time at which one of `rounds` removes the record, and the offset of the superseding record."""
         if record.segment in self._corrupt:
             return [_corrupt_gate(self.view, record.segment)], None, None
         if status == explanation.IS_SUPERSEDED:
             gates, goes_ms, superseder = self._superseded(record, scan, rounds)
             if not record.has_value:
-                # Its own horizon may be over before a round maps the superseding record.
+                # The tombstone's own horizon may pass before a round maps the superseding record.
                 own_gates, own_ms = self._expiring(record, rounds, is_marker=False)
                 if own_ms is not None and (goes_ms is None or own_ms < goes_ms):
                     return own_gates, own_ms, superseder
@@ -233,7 +233,7 @@ class Explainer:
     def _expiring(
         self, record: FoundRecord, rounds: Sequence[UpcomingRound], *, is_marker: bool
     ) -> tuple[list[Gate], int | None]:
-        """Return gates and time of removal of a marker, or of a tombstone by its own horizon."""
+        """Return the gates and the time of removal of a marker, or of a tombstone if it leaves because of its own horizon."""
         view, config, offset = self.view, self.state.config, record.offset
         if view.frozen_above is not None and offset > view.frozen_above:
             text = f"nothing expires above offset {view.frozen_above}, where a segment in quarantine begins"
@@ -279,7 +279,7 @@ class Explainer:
         return gates, goes_ms
 
     def _is_expired_by_file(self, record: FoundRecord, round_: UpcomingRound) -> bool:
-        """Tell whether the first round over a tombstone of an old format removes it because of its file's modification time."""
+        """Tell whether `round_` removes a tombstone in an old format because of its file's modification time."""
         if record.magic >= CURRENT_MAGIC:
             return False
         clean = [segment.path for segment in self.state.segments if segment.base_offset < round_.first_dirty_offset]
@@ -309,11 +309,11 @@ class Explainer:
         )
 
     def _erasure_in_progress(self, record: FoundRecord | None) -> str | None:
-        """Return the id of an erasure that will remove this tombstone; None if there is none or this is not a tombstone."""
+        """Return the id of an erasure that will remove this tombstone; None if none will, or if the record is not a tombstone."""
         if record is None or record.is_control or record.has_value or self._erasure_of is None:
             return None
         if not record.key:
-            return None  # For most tombstones the key is not kept.
+            return None  # Most tombstones are found without their keys.
         return self._erasure_of(record.key, record.offset)
 
     # -- gates ---------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Explainer:
     def _gates_at(self, offset: int) -> tuple[Gate, ...]:
         """Return the gates that keep a round from covering an offset; computed once per segment."""
         index = self._bounds.index_at(offset)
-        # All offsets of the segment with the first record of an open transaction have the same gates.
+        # All offsets of a segment have the same gates, even if an open transaction begins in the middle of it.
         if index not in self._round_gates:
             gates = round_gates(self.state, self.view, self.now_ms, self._bounds.bases[index])
             if not gates:
@@ -378,7 +378,7 @@ class _Bounds(NamedTuple):
 
 
 def _round_over(rounds: Sequence[UpcomingRound], offset: int, from_ms: int = 0) -> UpcomingRound | None:
-    """Return the first of the rounds, from a time on, that rewrites an offset."""
+    """Return the first round at `from_ms` or later that rewrites an offset."""
     return next((upcoming for upcoming in rounds if upcoming.end_offset > offset and upcoming.at_ms >= from_ms), None)
 
 
@@ -387,7 +387,7 @@ def _time_of(found: UpcomingRound | None) -> int | None:
 
 
 def of_tombstone(explainer: Explainer, record: FoundRecord, groups: Sequence[tuple[int, str]]) -> RecordExplanation:
-    """Explain a tombstone that is the latest of its key. `groups`: committed offset and id of each group, ascending."""
+    """Explain a tombstone that is the latest record of its key. `groups`: committed offset and id of each group, ascending."""
     scan = KeyScan()
     scan.offsets.append(record.offset)
     behind = tuple(group_id for committed, group_id in groups if committed <= record.offset)

@@ -1,7 +1,7 @@
 """Explanations of why something is still in a log, as values for JSON: gates, records, partitions.
 
-A *gate* is one thing that keeps a record in the log. The record stays as long as one of its gates is closed. Times are in ms
-since 1970 on the broker's clock; an action happens within one loop of the cleaner (`log.cleaner.backoff.ms`) after it is due.
+A *gate* is a condition that keeps a record in the log. The record stays while at least one of its gates is closed. Times are in
+ms since 1970 on the broker's clock. An action happens within one loop of the cleaner (`log.cleaner.backoff.ms`) after it is due.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 # Kinds of gates.
 LIVE = "live-value"
-"""The latest record of its key, with a value."""
+"""The record is the latest of its key, and has a value."""
 STRANDED = "stranded"
-"""The latest record in its partition, but producers now write the key to another partition."""
+"""The record is the latest of its key in its partition, but producers now write the key to another partition."""
 ACTIVE_SEGMENT = "active-segment"
-"""The latest record is in the segment that takes appends, which is never cleaned."""
+"""The record, or the one that supersedes it, is in the active segment, which is never cleaned."""
 DIRTY_RATIO = "dirty-ratio"
 MIN_LAG = "min-compaction-lag"
 OPEN_TRANSACTION = "open-transaction"
 """Nothing after the first record of an open transaction is cleaned."""
 HORIZON = "delete-horizon"
-"""A tombstone or marker stays until its horizon, for consumers to see it."""
+"""A tombstone or marker stays until its horizon, so that consumers see it."""
 HELD = "held-for-groups"
-"""A tombstone stays past its horizon for a group that has not passed it (`diamant.tombstone.hold`)."""
+"""A tombstone stays beyond its horizon because a group has not read past it (`diamant.tombstone.hold`)."""
 NOT_STAMPED = "no-horizon-yet"
 """A tombstone or marker gets its horizon in the first round that keeps it."""
 WAITS_FOR_ROUND = "waits-for-round"
-"""Mode kafka: the horizon is or will be over, but no round starts for that alone."""
+"""In mode kafka, a passed horizon alone starts no round, so the record waits for a round that starts for another reason."""
 UNCLEANABLE = "uncleanable"
 """The last round failed."""
 QUARANTINED = "quarantined"
@@ -41,19 +41,19 @@ NOT_COMPACTED = "not-compacted"
 RETENTION_TIME = "retention-time"
 RETENTION_SIZE = "retention-size"
 BEHIND = "behind-checkpoint"
-"""Superseded by a record that no later round maps."""
+"""The record is superseded by one that no later round maps."""
 FILE_DELAY = "file-delete-delay"
 """The log has released the file, which stays on the disk for `file.delete.delay.ms`."""
 DUE = "due"
 """Nothing keeps the record; a round is due."""
 NOT_SEEN = "not-seen"
-"""No reason that keeps the record is visible from outside."""
+"""Nothing that is visible from outside the broker keeps the record."""
 
 # Statuses of records.
 IS_LIVE = "live"
 IS_SUPERSEDED = "superseded"
 IS_TOMBSTONE = "tombstone"
-"""The latest of its key."""
+"""The record is the latest of its key, and has no value."""
 IS_ABORTED = "aborted"
 IS_UNDECIDED = "undecided"
 """Its transaction is open."""
@@ -65,27 +65,27 @@ IS_BELOW_LOG_START = "below log start"
 # Certainty of a time.
 EXACT = "exact"
 EARLIEST = "earliest"
-"""The record may be removed later, because the next dirty ratio depends on how small an earlier round makes the log, and
-retention on the segments that a round merges with the record's own."""
+"""The record may leave later: the next dirty ratio depends on how much an earlier round shrinks the log, and retention depends
+on the segments with which a round merges the record's segment."""
 
 # Visibility of the facts behind a gate.
 KNOWN = "known"
 BOUNDED = "bounded"
-"""From outside only a bound is visible, such as the greatest possible dirty ratio."""
+"""Only a bound is visible from outside the broker, such as the greatest possible dirty ratio."""
 NOT_VISIBLE = "not-visible"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One reason that keeps a record."""
+    """One condition that keeps a record in the log."""
 
     kind: str
     text: str
-    """Text for people, without keys and values."""
+    """An explanation for people, which contains no keys or values."""
     until_ms: int | None = None
-    """Time at which the gate opens by itself; None: unknown, or never."""
+    """Time at which the gate opens by itself; None if this is unknown or never happens."""
     bytes_more: int | None = None
-    """Number of appended bytes that also open the gate."""
+    """The gate also opens once this many more bytes have been appended."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """The figures behind the text."""
     visibility: str = KNOWN
@@ -99,7 +99,7 @@ class Change:
     command: str | None = None
     """A command line without its first word, `diamant`."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Configurations of the topic: an alternative, or the only way if there is no command."""
+    """Topic configurations to set instead of running `command`, or because there is no command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,11 @@ class RecordExplanation:
     gates: tuple[Gate, ...]
     """All gates that keep the record."""
     goes_ms: int | None
-    """The earliest time at which it leaves the log under the present settings, if nothing but time passes; None: never."""
+    """The earliest time at which the record leaves the log if no setting changes and nothing is written; None: never."""
     bound: str
     """The certainty of `goes_ms`: `EXACT` or `EARLIEST`."""
     leaves_disk_ms: int | None
-    """Time at which its file is removed: `goes_ms` plus `file.delete.delay.ms`."""
+    """Time at which the record's file is removed: `goes_ms` plus `file.delete.delay.ms`."""
     change: Change | None
     groups_behind: tuple[str, ...] = ()
     """For a tombstone, the groups whose committed offsets have not passed it."""
@@ -161,15 +161,15 @@ class PartitionExplanation:
     bytes: int
     segments: int
     next_round_ms: int | None
-    """Time of the next round; None: never, under the present conditions."""
+    """Time of the next round; None if there is none under the present conditions."""
     gates: tuple[Gate, ...]
     """The gates that keep the partition from being clean up to its end."""
     change: Change | None
     records: tuple[RecordExplanation, ...] = ()
-    """Requested records, ascending: the first ones and the last one."""
+    """The requested records in offset order; if there are many, the first ones and the last one."""
     records_left_out: int = 0
     problems: tuple[str, ...] = ()
-    """Unreadable places; records in them are missing here."""
+    """Unreadable parts of the log; their records are missing here."""
     segments_read: int = 0
     bytes_read: int = 0
 

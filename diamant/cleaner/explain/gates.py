@@ -1,9 +1,9 @@
-"""The gates that keep the cleaner's rounds from an offset.
+"""The gates that keep the cleaner's rounds from covering an offset.
 
-The rules are applied to the log as it is, and to the log without the condition of another gate. For example, the dirty ratio for
-a record in the active segment is computed as if that segment were closed.
+The rules are applied to the log as it is, and as it would be if another gate were open. For example, the dirty ratio for a record
+in the active segment is computed as if that segment were closed.
 
-The gates of retention: `retention.ms` until a time, `retention.bytes` until a number of appended bytes.
+Retention has two gates: one opens at a time (`retention.ms`), the other after a number of appended bytes (`retention.bytes`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from diamant.storage.config_key import LONG_MAX
 from diamant.words import moment
 
 MAX_BYTES = 1 << 50
-"""Larger amounts count as never."""
+"""A gate that opens only after more appended bytes counts as never opening."""
 
 
 def least(condition: Callable[[int], bool], most: int = MAX_BYTES) -> int | None:
-    """Return the least number from 0 on for which a monotonic condition holds; None if it does not even hold for `most`."""
+    """Return the smallest number from 0 to `most` for which a monotonic condition holds; None if there is none."""
     if not condition(most):
         return None
     low, high = 0, most
@@ -76,7 +76,7 @@ def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]
 
 
 def round_gates(state: LogState, view: CleanerView, now_ms: int, offset: int) -> list[Gate]:
-    """Return the gates that keep a round from covering `offset`; none if such a round is due now."""
+    """Return the gates that keep a round from covering `offset`; empty if such a round is due now."""
     first_dirty = look(state, view, now_ms).first_dirty_offset
     gates = cleaner_gates(state, view, now_ms)
     for gate in (
@@ -150,7 +150,10 @@ def _young_gate(state: LogState, view: CleanerView, now_ms: int, first_dirty: in
 
 
 def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
-    """Return the gate of the dirty ratio: even if all dirty records could be cleaned, they are too few and none is overdue."""
+    """Return the gate of the dirty ratio; None if it is open.
+
+    The gate is closed if, even with all dirty records cleanable, there are too few of them and none is overdue.
+    """
     open_state = without_lags(state)
     found = look(open_state, view, now_ms)
     if found.is_eligible:
@@ -198,7 +201,7 @@ def retention_ms(state: LogState, index: int, now_ms: int) -> int | None:
 
 
 def retention_gates(state: LogState, index: int, now_ms: int) -> list[Gate]:
-    """Return the gates that keep the segment at `index`; none if it may be removed now, or retention is off for this log."""
+    """Return the gates that keep the segment at `index`; empty if it may be removed now, or if the log has no retention."""
     config = state.config
     if not config.is_deleted or deletable_segments(state, now_ms) > index:
         return []

@@ -1,7 +1,7 @@
-"""A log as it was at one moment: the state that the cleaner's rules need, as values for any thread.
+"""A snapshot of a log: the state that the cleaner's rules need, as values that any thread can use.
 
-`eligibility`, `time_based_roll` and `retention` accept it in place of a log, so they can be applied at another time, or to
-a log with one change: with its active segment closed, with more bytes, under other settings.
+`eligibility`, `time_based_roll` and `retention` accept it in place of a log, so they can be applied as of another time, or to a
+changed log: with its active segment closed, with more bytes, or with other settings.
 
     state = LogState.of(log, now_ms, first_dirty)          owner's thread, in one turn
     cleanable_range(state.rolled(), checkpoint, later_ms)  any thread
@@ -40,7 +40,7 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The state of a log. `segments`: all, the last one active. `open_transactions`: ascending, by their first offsets."""
+    """The state of a log. The last of `segments` is the active one. `open_transactions` ascend by first offset."""
 
     topic: str
     partition: int
@@ -59,11 +59,10 @@ class LogState:
     def of(
         cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenTransaction] = ()
     ) -> LogState:
-        """Return the state of `log`. Called by the log's owner. Reads file times if the age of a dirty segment is
-        unknown.
+        """Return a snapshot of `log`. Only the log's owner may call this.
 
-        Reads the first header of each segment if it is unknown (`service.round.look_at_first_timestamps` reads the headers
-        in a thread beforehand).
+        Reads file times and first batch headers of dirty segments if they are unknown. To read the headers in a thread
+        beforehand, call `service.round.look_at_first_timestamps`.
         """
         segments = log.segments
         ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset + 1]
@@ -96,7 +95,7 @@ class LogState:
         return sum(segment.size for segment in self.segments)
 
     def floor_segment(self, offset: int) -> int:
-        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        """Return the index of the segment with the greatest base offset <= `offset`; -1 if there is none."""
         found = -1
         for index, segment in enumerate(self.segments):
             if segment.base_offset <= offset:
@@ -125,7 +124,7 @@ class LogState:
         return replace(self, segments=left, log_start_offset=max(self.log_start_offset, left[0].base_offset))
 
     def emptied_below(self, offset: int) -> LogState:
-        """Return the state with the segments that begin below an offset emptied."""
+        """Return the state after emptying the segments that begin below an offset."""
         segments = (replace(segment, size=0) if segment.base_offset < offset else segment for segment in self.segments)
         return replace(self, segments=tuple(segments))
 
@@ -169,7 +168,7 @@ class LogState:
         return replace(state, segments=(*state.segments[:-1], active), log_end_offset=state.log_end_offset + 1)
 
     def with_config(self, settings: Mapping[str, Any]) -> LogState:
-        """Return the state under changed settings, named as the fields of `LogConfig`."""
+        """Return the state with changed settings, given by their names as fields of `LogConfig`."""
         return replace(self, config=replace(self.config, **settings))
 
 

@@ -1,7 +1,7 @@
-"""The files of one partition, opened as a broker that starts now would open them, but without a broker.
+"""Opens the files of one partition without a broker, in the same way as a broker that starts now.
 
-The log is opened on an overlay: repairs happen there, and the files stay unchanged. Facts of a running broker are missing:
-pending erasures, timeouts of open transactions, failed rounds. Memory and disk: as for opening the partition at a start.
+The log is opened on an overlay: repairs happen there, and the files stay unchanged. Facts that only a running broker has are
+missing: pending erasures, timeouts of open transactions, failed rounds. Memory and disk: as for opening the log in a broker.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class OpenedPartition(Iterable[OpenSegment]):
     log: Log
     now_ms: int
     messages: tuple[str, ...]
-    """Messages that a start would log."""
+    """Messages that a broker would log while it starts."""
     outcomes: TransactionOutcomes
     open_transactions: tuple[OpenTransaction, ...]
 
     def explainer(self, view: CleanerView) -> Explainer:
-        """Return the explainer of the partition. `view`: what the cleaner knows of the log."""
+        """Return the explainer of the partition. `view`: the cleaner's view of the log."""
         return Explainer(self.state(view), view, self.now_ms)
 
     def state(self, view: CleanerView) -> LogState:
@@ -64,7 +64,7 @@ class OpenedPartition(Iterable[OpenSegment]):
 def opened_partition(
     env: Env, partition: PartitionFiles, config: LogConfig, now_ms: int, scratch: str, *, producer_expiration_ms: int
 ) -> Iterator[OpenedPartition]:
-    """Open a partition; `scratch`: an empty directory for its writes. Blocking. Raises StorageErrors that would stop a start."""
+    """Open a partition; `scratch`: an empty directory for writes. Blocking. Raises StorageError if a broker could not start."""
     overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
     overlay.add_directory(partition.directory)
     log_directory = parent(partition.directory)

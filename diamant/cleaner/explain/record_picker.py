@@ -1,6 +1,6 @@
-"""Picks the relevant records from rows, by a kernel.
+"""Picks the relevant records from rows with a kernel.
 
-    for row, record in picker.pick(rows):       None: the batch of that row needs the plain reader
+    for row, record in picker.pick(rows):       record is None if the plain reader must read the row's batch
 
 Memory: 100 kB, or 24 bytes for each record of one larger batch; 32 to 64 bytes for each watched key.
 """
@@ -25,16 +25,16 @@ class RecordPicker:
 
     def __init__(self, mode: int, wanted: bytes = b"") -> None:
         self.mode = mode
-        """See `kernels.constants.picking`."""
+        """One of the modes in `kernels.constants.picking`."""
         self.hash = RandomHash(is_compiled=True)
         self.watched = 0
-        """Number of watched keys: those given to `watch`, and those of picked records."""
+        """Number of watched keys: keys given to `watch`, and keys of picked records."""
         self._wanted = wanted
         self._table = _slots(_FIRST_SLOTS)
         self._picked = _places(_PICKED_AT_ONCE)
 
     def pick(self, rows: SoundRows, least_offset: int = 0) -> Iterator[tuple[int, Record | None]]:
-        """Yield picked records with their rows, of batches that end at `least_offset` or above; None: see the module."""
+        """Yield rows with the records picked from them, for batches that end at `least_offset` or above; None: see the module."""
         from diamant.kernels.picking import pick_records
 
         chunk, row = rows.chunk, rows.first
@@ -63,7 +63,7 @@ class RecordPicker:
                 row += 1
 
     def watch(self, hashes: Iterable[bytes]) -> None:
-        """In mode TOMBSTONES, also pick later records of these keys."""
+        """Also pick later records of the keys with these hashes. No effect in mode WITH_KEY."""
         from diamant.kernels.offset_map import put_tuples
 
         if self.mode == WITH_KEY:
@@ -74,7 +74,7 @@ class RecordPicker:
             _, self.watched = put_tuples(self._table, self.watched, len(self._table), entry, 0, 1)
 
     def watch_only(self, hashes: Iterable[bytes]) -> None:
-        """Forget all keys but these."""
+        """Stop watching all keys except those with these hashes."""
         self._table = _slots(_FIRST_SLOTS)
         self.watched = 0
         self.watch(hashes)

@@ -6,13 +6,12 @@
 The log's indexes and its producers' state show which transactions were aborted, as for a consumer, so one pass is enough.
 Key filters only exclude segments (`key_filter.cannot_hold`); they never prove that a record exists.
 
-Memory: the window of `tolerant_reader`, `MAX_RECORDS` full records, and 8 bytes for each of the first
-`MAX_OFFSETS`.
+Memory: the window of `tolerant_reader`, `MAX_RECORDS` records without values, and 8 bytes for each of `MAX_OFFSETS` offsets.
 
-The module also finds the tombstones of a log that are the latest record of their key.
+`scan_tombstones` finds the tombstones of a log that are the latest record of their key. Keys are identified by 128-bit hashes
+with a random secret.
 
-Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are identified by 128 bits of a hash under a random key. While the
-table is full, further tombstones are only counted.
+Memory: some 400 bytes for each of `MAX_TOMBSTONES` tombstones. While so many are in memory, further tombstones are only counted.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MAX_OFFSETS = 1_000_000
 
 @dataclass(slots=True)
 class OpenSegment:
-    """A segment's file, of which the first `size` bytes count. The code that opened it must close it."""
+    """A segment's open file, of which only the first `size` bytes count. Whoever opened it must close `file`."""
 
     file: File
     path: str
@@ -57,7 +56,7 @@ class OpenSegment:
     def decided(
         self, reader: PieceReader, outcomes: TransactionOutcomes, report: Report
     ) -> Iterator[tuple[Piece, Outcome]]:
-        """Yield the sound batches with their outcomes: rows, whose outcomes are in STEP, or a single batch with its outcome."""
+        """Yield the sound batches with their outcomes: either rows, with outcomes in STEP, or a single batch and its outcome."""
         for piece in self.pieces(reader, report):
             if isinstance(piece, SoundRows):
                 piece.decide(outcomes.of)
@@ -66,7 +65,7 @@ class OpenSegment:
                 yield piece, outcomes.of(piece.header)
 
     def pieces(self, reader: PieceReader, report: Report) -> Iterator[Piece]:
-        """Yield the sound batches."""
+        """Yield the sound batches: those with valid checksums."""
         segment = SegmentFile(self.path, self.base_offset, self.size)
         for piece in reader.pieces(self.file, segment, self.size, report):
             if isinstance(piece, SoundRows) or piece.crc_is_valid:
@@ -98,20 +97,20 @@ class FoundRecord:
 
 @dataclass(slots=True)
 class KeyScan:
-    """The records of a key that were found."""
+    """The records of one key that a scan has found."""
 
     records: list[FoundRecord] = field(default_factory=list)
-    """The first records and the last one, ascending."""
+    """The records in offset order; if there are more than `MAX_RECORDS`, the first ones and the last one."""
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    """Offsets of records that consumers see (committed, not below the log start), ascending; the first ones and the last."""
+    """Offsets of records that consumers see (committed, not below the log start); at most `MAX_OFFSETS`, as for `records`."""
     left_out: int = 0
-    """Records between the last two of `records`."""
+    """Number of records that are missing before the last of `records`."""
     problems: list[Problem] = field(default_factory=list)
     segments_read: int = 0
     bytes_read: int = 0
 
     def next_offset(self, offset: int, least: int, is_mapped: Callable[[int], bool]) -> int | None:
-        """Return the key's first offset after `offset`, at `least` or above, that a round would map; None if there is none."""
+        """Return the first of `offsets` above `offset`, and not below `least`, that a round would map; None if there is none."""
         for index in range(bisect_left(self.offsets, max(offset + 1, least)), len(self.offsets)):
             if is_mapped(self.offsets[index]):
                 return self.offsets[index]
@@ -134,9 +133,9 @@ def scan_key(
     advance: Callable[[int], object] = lambda count: None,
     is_compiled: bool = ARE_COMPILED,
 ) -> KeyScan:
-    """Return every record of `key`, or, with `at_offset` instead, only the data or control record at that offset.
+    """Find every record of `key`, or, if `at_offset` is given instead, only the data or control record at that offset.
 
-    `check_done` raises to end the scan. Callable from any thread.
+    `check_done` raises an exception to end the scan. Callable from any thread.
     """
     found = KeyScan()
     reader = PieceReader(with_records=key is not None, is_compiled=is_compiled)
@@ -184,7 +183,7 @@ def found_record(
     *,
     with_key: bool = True,
 ) -> FoundRecord:
-    """Return the facts to keep about a record; `header` and `position` are those of its batch."""
+    """Return the facts to keep about a record. `header` and `position` belong to its batch."""
     return FoundRecord(
         offset=record.offset,
         timestamp=record.timestamp,
@@ -224,12 +223,12 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
 
 MAX_TOMBSTONES = 100_000
 _WATCHED_FACTOR = 4
-"""When the watched keys exceed the limit of tombstones by this factor, keys without a tombstone are forgotten."""
+"""If more keys than this multiple of the tombstone limit are watched, keys without a tombstone are forgotten."""
 
 
 @dataclass(slots=True)
 class TombstoneScan:
-    """The tombstones found, ascending, without their keys (but see `keeps_key`)."""
+    """The tombstones that a scan has found, in offset order; only those that `keeps_key` selects have their keys."""
 
     tombstones: list[FoundRecord] = field(default_factory=list)
     left_out: int = 0
@@ -249,9 +248,9 @@ def scan_tombstones(
     most: int = MAX_TOMBSTONES,
     is_compiled: bool = ARE_COMPILED,
 ) -> TombstoneScan:
-    """Read everything, and return the tombstones without a later committed record of their key. Callable from any thread.
+    """Read all segments, and return the tombstones that no later committed record supersedes. Callable from any thread.
 
-    `keeps_key`: selects the keys that are returned with their tombstones. `most`: limit of tombstones in memory at a time.
+    `keeps_key`: tells whether a tombstone is returned with its key. `most`: maximum number of tombstones in memory.
     """
     found = TombstoneScan()
     reader = PieceReader(is_compiled=is_compiled)

@@ -1,11 +1,11 @@
-"""Values that nothing supersedes because the topic got more partitions and their keys now belong to other partitions.
+"""Stranded values: nothing supersedes them, because partitions were added and their keys now belong to other partitions.
 
-Compaction works on one partition. Producers choose the partition by the key's hash and the number of partitions. So when that
-number grows, the latest values of many keys stay in partitions to which these keys are never written again.
+Compaction works within one partition. Producers choose the partition by the key's hash and the number of partitions. So when
+partitions are added, the latest values of many keys stay in partitions to which these keys are never written again.
 
-This is certain if another partition has a later record of the key. Otherwise it is inferred from the default partitioners of
-clients: Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and librdkafka (CRC-32). Producers with their own
-partitioners may differ.
+A value is certainly stranded if another partition has a later record of the key. Otherwise this is inferred from the default
+partitioners of clients: Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and librdkafka (CRC-32). Producers with
+their own partitioners may differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from diamant.protocol.murmur2 import default_partitions
 def with_stranded(
     key: bytes, partitions: Sequence[PartitionExplanation], partition_count: int
 ) -> list[PartitionExplanation]:
-    """Return the explanations of a key's records, with a note on values whose key now belongs to another partition."""
+    """Return the explanations of a key's records, with a gate that says so if a value is stranded."""
     return [_told(key, partition, partitions, partition_count) for partition in partitions]
 
 

@@ -1,12 +1,11 @@
-"""The times of the next rounds of a log if nothing but time passes: the cleaner's own rules applied to later moments.
+"""Computes the times of a log's next rounds by applying the cleaner's own rules to later times.
 
-No record is read and nothing is rewritten, so this takes milliseconds; `whatif` runs every round in an overlay. The size of the
-log after a round, on which the next dirty ratio depends, is unknown here. So two courses are computed: in one, rounds do not
-shrink the log (`is_early` False); in the other, they leave nothing. The truth is in between; usually both agree.
+No record is read and nothing is rewritten, so this takes milliseconds (`whatif` instead runs every round in an overlay). The
+size of the log after a round, on which the next dirty ratio depends, is unknown. So two courses are computed: in one, rounds do
+not shrink the log (`is_early` False); in the other, they remove everything. The truth lies in between; usually both agree.
 
 Assumptions: nothing is appended, no configuration changes, no transaction ends except by the coordinator's timeout, and a thread
-of the cleaner is free. A real round starts within one loop of the cleaner (`log.cleaner.backoff.ms`) after its
-moment.
+of the cleaner is free. A real round starts within one loop of the cleaner (`log.cleaner.backoff.ms`) after the computed time.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.config_key import LONG_MAX
 
 MAX_MOMENTS = 256
-"""Limit of the moments considered: the first moments and the last one."""
+"""Maximum number of times that are considered: the first ones and the last one."""
 _FAR_MS = 1 << 60
-"""Later times mean never: some 36 million years from 1970."""
+"""Times from here on count as never; this is some 36 million years after 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,15 @@ class UpcomingRound:
 
 
 def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | None = None) -> CleanableRange:
-    """Return the result of a scan at `now_ms`; `first_dirty` replaces the checkpoint."""
+    """Return what is cleanable at `now_ms`; `first_dirty` replaces the cleaner's checkpoint."""
     ages = time_based_roll.ages_in(view.mode)
     return cleanable_range(state, view.checkpoint if first_dirty is None else first_dirty, now_ms, ages=ages)
 
 
 def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[UpcomingRound, ...]:
-    """Return the upcoming rounds for dirty records, ascending, without rounds for horizons only.
+    """Return the upcoming rounds for dirty records in order of time, without rounds that are only for horizons.
 
-    `is_early`: at their earliest possible times, else at their latest.
+    `is_early`: True for the earliest possible times, False for the latest.
     """
     if not view.is_enabled or state.is_deleted or state.write_failure is not None or view.is_paused:
         return ()
@@ -102,7 +101,7 @@ def next_round_ms(state: LogState, view: CleanerView, now_ms: int) -> int | None
 
 
 def without_lags(state: LogState) -> LogState:
-    """Return the log as if no record were too young, undecided or in the active segment."""
+    """Return the state as if no record were too young, undecided or in the active segment."""
     return replace(state.rolled().decided(), config=replace(state.config, min_compaction_lag_ms=0))
 
 

@@ -13,7 +13,7 @@ from diamant.storage.segments.log_config import LogConfig
 ROLL = "roll"
 """The active segment is closed."""
 CLEAN = "clean"
-"""A round."""
+"""A cleaning round."""
 DELETE = "delete"
 """Retention removes segments."""
 
@@ -22,17 +22,17 @@ BY_SEGMENT_MS = "segment.ms"
 BY_RETENTION = "retention"
 """`retention.ms`, `retention.bytes`, or records below the log start."""
 
-# What superseded records, or expired tombstones, wait for.
+# Reasons why superseded records and expired tombstones are still in the log.
 WAITS_FOR_POLICY = "policy"
 """The topic is not compacted."""
 WAITS_FOR_APPEND = "append"
-"""Only an append closes the active segment."""
+"""Only an append can close the active segment."""
 WAITS_FOR_TRANSACTION = "transaction"
 """A transaction is open, and nothing after its first record is cleaned."""
 WAITS_FOR_RATIO = "ratio"
 """Too little is dirty, and no `max.compaction.lag.ms` demands a round."""
 WAITS_FOR_TIME = "time"
-"""More happens after the end of the forecast, or only in the far future because of wrong timestamps."""
+"""More will happen, but only after the end of the forecast or, because of wrong timestamps, in the far future."""
 WAITS_FOR_ROUND = "round"
 """Tombstones or markers have expired, but only a round that is due for another reason removes them (mode kafka)."""
 
@@ -47,7 +47,7 @@ class Scenario:
     cleaner: CleanerSettings
     producer_expiration_ms: int
     is_laid_out_anew: bool = False
-    """True if the settings affect the layout of segments."""
+    """True if the settings affect the layout of segments; then the log is laid out as if they had always applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Event:
     bytes: int = 0
     """Size of all `.log` files after the event."""
     segments: int = 0
-    """Segments after the event."""
+    """Number of segments after the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,15 @@ class Forecast:
     rolls_ms: int | None
     """Time at which the active segment is closed. In mode kafka this takes an append with a timestamp at or after this time."""
     overdue_ms: int | None
-    """Time of the first round that `max.compaction.lag.ms` requires, past or future, if nothing else holds it back."""
+    """Time, past or future, of the first round that `max.compaction.lag.ms` requires; something else may delay the round."""
     cleaned_ms: int | None
-    """Time of the first round, from which on the log is eligible."""
+    """Time of the first round."""
     tombstones_expire_ms: int | None
-    """Time at which the last remaining tombstone expires (the greatest delete horizon); None also without tombstones."""
+    """Time at which the last remaining tombstone expires (the greatest delete horizon); None also if no tombstone remains."""
     waits_for: tuple[str, ...]
-    """Reasons why removable records are left at the end: `WAITS_FOR_POLICY`, ..."""
+    """Reasons why removable records are still in the log at the end: `WAITS_FOR_POLICY`, ..."""
     failure: str | None = None
-    """Reason why the forecast ends early."""
+    """Reason why the forecast ends early, if it does."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the forecast as fields for JSON."""

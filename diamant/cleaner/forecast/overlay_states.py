@@ -1,7 +1,7 @@
-"""The states of one partition in which `partition_forecast.py` tries out events, each an overlay over the same files.
+"""The states of one partition in which `partition_forecast.py` tries out events. Each state is an overlay over the same files.
 
-A state is never changed: the next state is made by working on a fork of it. States shared by several scenarios are kept as long
-as there is room for the log written for them (`max_kept_bytes`).
+A state is never changed: the next state is made by working on a fork of it. States are kept so that several scenarios can share
+them, until the segments written for them exceed `max_kept_bytes`.
 """
 
 from __future__ import annotations
@@ -34,23 +34,24 @@ from diamant.storage.segments.txn_index import AbortedTxn
 from diamant.storage.uuid_text import ZERO_ID
 
 DEFAULT_MAX_KEPT_BYTES = 1024 * 1024 * 1024
-"""Limit of the log kept in the scratch directory for rounds that several scenarios share."""
+"""Limit for the segments that are kept in the scratch directory so that several scenarios can share them."""
 READ_BYTES = 1024 * 1024
 
 
 def lay_out_anew(
     log: Log, env: Env, clock: SettableClock, config: LogConfig, *, advance: Callable[[int], object] | None = None
 ) -> None:
-    """Replace the segment files of `log`'s directory by those for `config` in `env`, a copy that `log` does not have open.
+    """Replace the segment files of `log` in `env`, a copy that `log` does not have open, with the segments under `config`.
 
-    Every batch is appended again, in order and unchanged, to segments closed by `Segment.should_roll`: by `segment.bytes`,
-    `segment.index.bytes`, and the batches' timestamps with `segment.ms` and `max.compaction.lag.ms`. Removed batches do not come
-    back, so a log that was cleaned may get fewer segments than it would have had. Assumptions: each batch was appended on its
-    own, without jitter; a batch without timestamp was appended when its segment was last written. An empty last segment is left
-    out, because only an append could have closed the segment before it. Source: LogSegment.shouldRoll, UnifiedLog.maybeRoll.
+    Every batch is appended again, in order and unchanged. `Segment.should_roll` decides when a segment is closed: by
+    `segment.bytes`, `segment.index.bytes`, and the batches' timestamps with `segment.ms` and `max.compaction.lag.ms`. Removed
+    batches do not come back, so a log that was cleaned may get fewer segments than it would have had. Assumptions: each batch was
+    appended on its own, without jitter; a batch without timestamp was appended when its segment was last written. An empty last
+    segment is left out, because only an append could have closed the segment before it. Source: Kafka's LogSegment.shouldRoll,
+    UnifiedLog.maybeRoll.
 
-    `clock` is the clock of `env`; it is moved to the time of each source's last write, and left there. `advance` takes the number
-    of bytes copied. Blocking. Raises CorruptLog for bytes outside batches. Memory: `READ_BYTES`, or one batch.
+    `clock` is the clock of `env`; it is moved to the time of each source's last write, and left there. `advance` is called with
+    the number of bytes copied. Blocking. Raises CorruptLog for bytes outside batches. Memory: `READ_BYTES`, or one batch.
     """
     for name in env.list_dir(log.path):
         parsed = names.parse_segment_file(name)
@@ -70,7 +71,7 @@ def lay_out_anew(
 
 
 class _Layout:
-    """The segments being written."""
+    """Writes the segments of a new layout."""
 
     def __init__(self, log: Log, env: Env, config: LogConfig) -> None:
         self._env = env
@@ -100,7 +101,7 @@ class _Layout:
         self._next_offset = header.next_offset
 
     def finish(self, log_end_offset: int) -> None:
-        """Close the files. If the last offsets have no batch, add an empty segment, so that they are not assigned twice."""
+        """Close the files. If the last offsets have no batch, add an empty segment, so that they are not assigned again."""
         if self._next_offset < log_end_offset and self._segment.base_offset < log_end_offset:
             self._close()
             self._segment = self._new_segment(log_end_offset)
@@ -117,7 +118,7 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The partition at one time. Never changed; continue on a fork of `env`."""
+    """A snapshot of the partition. It must not be changed; continue on a fork of `env`."""
 
     env: OverlayEnv
     checkpoint: int | None
@@ -134,7 +135,7 @@ class State:
 class OverlayStates:
     """Makes and keeps states; see the module. `env` has the partition; output goes to `scratch`, a directory of `scratch_env`.
 
-    `advance` takes the approximate number of bytes read or written; `report` takes problems in the files.
+    `advance` is called with the approximate number of bytes read or written, `report` with problems in the files.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class OverlayStates:
         self._reported: set[Problem] = set()
 
     def beginning(self, scenario: Scenario) -> State:
-        """Set the clock to `now_ms` and return the partition at that time, in its own layout or a new one."""
+        """Set the clock to `now_ms` and return the partition at that time, in its present layout or the scenario's."""
         self.clock.set_ms(self.now_ms)
         if not scenario.is_laid_out_anew:
             return self._origin
@@ -220,7 +221,7 @@ class OverlayStates:
         return log, env
 
     def count(self, state: State, scenario: Scenario) -> Contents:
-        """Count the records by kind."""
+        """Count the records of a state by kind."""
         if (known := self._counted.get(state.key)) is not None:
             return known
         log, env = self.load(state, scenario)
@@ -247,7 +248,7 @@ class OverlayStates:
     # -- sharing between scenarios -------------------------------------------------------------------------------
 
     def kept(self, key: bytes) -> tuple[State, CleanResult | None] | None:
-        """Return what `keep` stored for a key."""
+        """Return what `keep` stored for a key; None if it is no longer stored."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -265,7 +266,7 @@ class OverlayStates:
         free = env.free_bytes()
         if size > free:
             raise StorageError(
-                f"{env.scratch}: trying out {self.partition.name} takes up to {size} bytes, {free} are free; "
+                f"{env.scratch}: trying out {self.partition.name} takes up to {size} bytes, but only {free} are free; "
                 "set TMPDIR, or spark.local.dir for a Spark task, to a directory with more room"
             )
 

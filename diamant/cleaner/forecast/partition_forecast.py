@@ -1,27 +1,27 @@
 """Forecasts what the cleaner would do with a partition under other settings: `diamant log whatif` without the printing.
 
-The files are not touched. Rounds, closed segments and retention happen in an overlay (`storage.env.overlay`), by the
-code of a broker, with a clock that moves from one due moment to the next. So a forecast is not an estimate; it is exact if
-its assumptions hold:
+The files are not touched. The broker's own code cleans, closes segments and applies retention in an overlay
+(`storage.env.overlay`), with a clock that moves from one event to the next. So a forecast is not an estimate: it is exact if its
+assumptions hold:
 
 * No record arrives, no transaction ends, no records are deleted and no configuration changes.
-* A broker runs all the time and checks the partition at every moment (a real broker every `log.cleaner.backoff.ms`). It has a
-  free thread, and rounds take no time. It was started at `now_ms`.
-* With `Scenario.is_laid_out_anew`, the segments are those of `lay_out_anew`, as if the settings had been in force from
-  the beginning. Otherwise segments stay, and settings apply from now on. Removed records do not come back.
-* Mode prompt: a round writes all segments, even unchanged ones. A real broker leaves unchanged segments alone, so it may have
-  more segments with the same batches. Nothing is in quarantine.
+* A broker started at `now_ms`, and checks the partition all the time (a real broker: every `log.cleaner.backoff.ms`). It always
+  has a free thread, and rounds take no time.
+* If `Scenario.is_laid_out_anew`, the segments are made by `lay_out_anew` as if the settings had applied from the beginning.
+  Otherwise the segments stay, and the settings apply from now on. Removed records do not come back.
+* In mode prompt, a round writes all segments, even unchanged ones. A real broker leaves unchanged segments alone, so it may have
+  more segments with the same batches. No segment is in quarantine.
 
 The plain engine runs each round up to `MAX_PLAIN_BYTES`; larger rounds run in the compiled engine, which writes the same bytes.
 
     states = OverlayStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
 
-Steps shared by two scenarios run once, as long as their result is kept (`OverlayStates.max_kept_bytes`).
+A step that several scenarios share runs once if its result is still kept (`OverlayStates.max_kept_bytes`).
 
 Memory: that of one engine (`plain_round` with `MAX_PLAIN_BYTES` of log, or `compiled` with the scenario's map), and
-`max_key_bytes` for counting keys. Disk, in the scratch directory: input and output of a round, which is at most twice the
-partition, the same again for a new layout, and the kept results.
+`max_key_bytes` for counting keys. Disk space in the scratch directory: the input and output of a round, at most twice the size of
+the partition; as much again for a new layout; and the kept results.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ from diamant.storage.segments.segment import scan_headers
 MAX_PLAIN_BYTES = 16 * 1024 * 1024
 """Larger rounds use the compiled engine, which takes a second to load, and longer on its first use on a machine."""
 MAX_STEPS = 1000
-"""Limit of events in one forecast."""
+"""Maximum number of events in one forecast."""
 _FAR_MS = 1 << 60
-"""Later times mean never: some 36 million years from 1970."""
+"""Times from here on count as never; this is some 36 million years after 1970."""
 
 
 def engine_for(size: int) -> Callable[..., CleanResult]:
@@ -96,16 +96,16 @@ def forecast(
     until_ms: int | None = None,
     engine_for: Callable[[int], Callable[..., CleanResult]] = engine_for,
 ) -> Forecast:
-    """Return the forecast from `states.now_ms` up to `until_ms`. A failed round ends the forecast and is reported in it,
-    without the groups of segments that it had finished.
+    """Return the forecast from `states.now_ms` up to `until_ms`.
 
-    Raises CorruptLog and similar errors if the partition cannot be opened, StorageError if the scratch directory is full.
+    A failed round ends the forecast, which has the reason but none of the groups of segments that the round had finished. Raises
+    CorruptLog and similar errors if the partition cannot be opened, StorageError if the scratch directory is full.
     """
     return _Course(states, scenario, until_ms, engine_for).run(states.beginning(scenario))
 
 
 class _Course:
-    """One scenario from `now_ms` on."""
+    """The course of one scenario from `now_ms` on."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Course:
 
     @contextmanager
     def _opened(self, state: State) -> Iterator[Log]:
-        """Open the log of a state for reading, at the time of the clock."""
+        """Open the log of a state for reading, as of the clock's time."""
         log, _ = self.states.load(state, self.scenario)
         try:
             yield log
@@ -160,7 +160,7 @@ class _Course:
             log.close()
 
     def _go(self, state: State) -> tuple[State, str | None]:
-        """Run all steps; return the last state, and the reason if the forecast ends early."""
+        """Run all steps. Return the last state, and the reason why the forecast ends early, or None if it does not."""
         try:
             for _ in range(MAX_STEPS):
                 following = self._step(state)
@@ -174,7 +174,7 @@ class _Course:
     # -- events --------------------------------------------------------------------------------------------------
 
     def _step(self, state: State) -> State | None:
-        """Move to the next due moment and act; return None if there is none."""
+        """Move the clock to the next event and carry it out. Return the new state; None if there is no event up to `until_ms`."""
         clock = self.states.clock
         log, env = self.states.load(state, self.scenario)
         try:
@@ -199,7 +199,7 @@ class _Course:
         return following
 
     def _moments(self, log: Log, checkpoint: int | None) -> list[int]:
-        """Return all times from now on at which something may become due, as far as they are known, ascending."""
+        """Return all known times from now on at which something may become due, ascending."""
         now_ms, config = self.states.clock.now_ms(), log.config
         first_dirty = self._look(log, checkpoint, now_ms).first_dirty_offset
         times: set[int | None] = {now_ms}
@@ -227,7 +227,7 @@ class _Course:
         )
 
     def _act(self, log: Log, env: OverlayEnv, state: State, at_ms: int) -> tuple[State, Event]:
-        """Do what is due first, in the order of the cleaner's loop. The caller must fill in the event's sizes."""
+        """Do the first thing that is due, in the order of the cleaner's loop. The caller must fill in the event's sizes."""
         if self._must_roll(log, at_ms):
             log.roll()
             key = next_key(state.key, ROLL, at_ms, log.log_end_offset, self.scenario.producer_expiration_ms)
@@ -328,7 +328,7 @@ class _Course:
         return min(times) + limit_ms + 1 if times else None
 
     def _reasons(self, log: Log, state: State, after: Contents, expire_ms: int | None) -> Iterator[str]:
-        """Yield reasons why removable records are left, given that nothing is due."""
+        """Yield the reasons why removable records are still in the log although nothing is due."""
         kinds = after.kinds
         if not (kinds.superseded or kinds.aborted or kinds.keyless or kinds.tombstones):
             if kinds.undecided and log.config.is_compacted:

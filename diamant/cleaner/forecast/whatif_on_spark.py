@@ -3,11 +3,11 @@
     for outcome in run_trials(session, trials, now_ms=..., until_ms=None, key_bytes=...): ...
 
 A task opens the segments in place: the directory must have the same path and contents on the driver and on every executor, and
-tasks refuse files whose size differs from the driver's list. Their output goes to Spark's own directory for temporary files,
-which Spark removes even if a worker is killed.
+tasks refuse files whose size differs from the driver's list. Tasks write to Spark's own directory for temporary files, which
+Spark removes even if a worker is killed.
 
-Memory: a task needs that of `whatif`, and an executor runs one task per core. The driver holds all forecasts, each with up to
-`whatif.MAX_STEPS` events; Spark ends the job above spark.driver.maxResultSize (1 GiB).
+Memory: a task needs as much as `whatif`, and an executor runs one task per core. The driver holds all forecasts, each with up to
+`partition_forecast.MAX_STEPS` events; Spark ends the job if they exceed spark.driver.maxResultSize (1 GiB).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class TrialOutcome:
 
     partition: PartitionFiles
     forecasts: tuple[Forecast, ...]
-    """One forecast for each scenario; empty if the partition cannot be opened or read, which `problems` then reports."""
+    """One forecast for each scenario; empty if the partition cannot be opened or read, for the reasons in `problems`."""
     problems: tuple[Problem, ...]
 
 
 def run_trials(
     session: SparkSession, trials: Sequence[Trial], *, now_ms: int, until_ms: int | None, key_bytes: int
 ) -> list[TrialOutcome]:
-    """Return the outcomes, ordered by topic and partition."""
+    """Run the trials and return their outcomes, ordered by topic and partition."""
     context = session.sparkContext
     largest_first = sorted(trials, key=lambda trial: -trial.partition.size)
     task = partial(outcome, driver=Versions.here(), now_ms=now_ms, until_ms=until_ms, key_bytes=key_bytes)
@@ -64,7 +64,7 @@ def run_trials(
 
 
 def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> TrialOutcome:
-    """Run a trial as a task. Raises SparkError if this machine has other code or other files than the driver."""
+    """Run a trial as a task. Raises SparkError if the code or files on this machine differ from the driver's."""
     check_versions(driver)
     from diamant.cleaner.forecast.overlay_states import OverlayStates
     from diamant.cleaner.forecast.partition_forecast import forecast

@@ -1,8 +1,9 @@
-"""Cleans all partitions of a log directory that no broker uses, in one application of Spark, largest first.
+"""Cleans all partitions of a log directory that no broker uses, in one Spark application, largest first.
 
 `cleaner.offline` opens each partition, cleans it if it is due (or forced) and closes it, as `diamant log clean` does; so Kafka or
-Diamant can open the directory afterwards. Several partitions are cleaned at a time, because a job may be a single task, and other
-jobs can run while one is planned or put in place. Small partitions are not worth a job and are cleaned in this process.
+Diamant can open the directory afterwards. Several partitions are cleaned at a time: a Spark job may have only one task, and while
+one partition is planned or its output is put in place, jobs of others can run. Small partitions are not worth a job, and are
+cleaned in this process.
 
 Memory: one open log for each partition that is being cleaned, and the engine's memory in this process.
 """
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 SMALL_BYTES = 16 * 1024 * 1024
-"""Size below which a local engine finishes before Spark has started its workers."""
+"""Partitions below this size are cleaned locally, which takes less time than Spark needs to start its workers."""
 MAX_AT_ONCE = 32
-"""Limit of partitions that are cleaned at the same time, however many cores there are."""
+"""Maximum number of partitions that are cleaned at the same time, regardless of the number of cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class PartitionOutcome:
 
 
 def partitions_by_size(env: Env, log_directory: str) -> list[tuple[str, int]]:
-    """Return the directories of partitions with the size of their segments, largest first, except the metadata partition."""
+    """Return the directory and the total segment size of each partition except the metadata partition, largest first."""
     found = []
     for name in env.list_dir(log_directory):
         directory = f"{log_directory}/{name}"
@@ -77,9 +78,9 @@ def clean_directory(
 ) -> Iterator[PartitionOutcome]:
     """Clean partitions, `at_once` at a time, and yield their outcomes in the order of `directories`.
 
-    A failure does not stop the others. `settings_of` returns the settings for a topic, or None to skip it. `on_end` is called
-    with each outcome as soon as it is known, in another thread, even while an interrupted caller waits for partitions in
-    progress. The caller holds the directory's lock.
+    If a partition fails, the others are cleaned nevertheless. `settings_of` returns the settings for a topic, or None to skip it.
+    `on_end` is called in another thread with each outcome as soon as it is known, even while an interrupted caller waits for
+    partitions in progress. The caller must hold the directory's lock.
     """
     chosen = _by_size(engine, small_bytes)
 
@@ -123,7 +124,7 @@ def topic_of(directory: str) -> str:
 
 
 def _by_size(engine: Engine, small_bytes: int) -> Engine:
-    """Return an engine that runs small plans in this process, and others with `engine`."""
+    """Return an engine that runs small plans in this process and other plans with `engine`."""
 
     def clean(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
         is_small = sum(segment.size for segment in plan.segments) < small_bytes

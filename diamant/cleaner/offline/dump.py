@@ -2,7 +2,7 @@
 
 A dump is a stream of `Item`s: a `SegmentItem` before the batches of each segment, a `BatchItem` for each batch, if requested a
 `RecordItem` for each record, an `EntryItem` for each entry of any other file, and a `Problem` for each fault. A faulty
-batch does not end the dump; bytes that are not a batch end their segment.
+batch does not end the dump; bytes that are not a batch end the dump of their segment.
 
 Memory: one batch and its segment's indexes.
 """
@@ -62,7 +62,7 @@ CHECKPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentItem:
-    """The beginning of a segment. A count of None stands for a missing index file."""
+    """The beginning of a segment. A count is None if the index file is missing or unreadable."""
 
     file: str
     base_offset: int
@@ -74,7 +74,7 @@ class SegmentItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchItem:
-    """A batch; fields have Kafka's names."""
+    """A batch. The fields are named as in Kafka."""
 
     file: str
     position: int
@@ -94,7 +94,7 @@ class BatchItem:
     delete_horizon_ms: int | None
     """Time from which the batch's tombstones or marker may be removed; None if it is not decided yet."""
     base_timestamp: int | None
-    """None if the batch's field holds the delete horizon instead."""
+    """None if this field of the batch holds the delete horizon instead."""
     max_timestamp: int
     timestamp_type: str
     crc: int
@@ -112,7 +112,7 @@ class RecordItem:
     value: bytes | None
     headers: tuple[Header, ...]
     decoded: tuple[str, dict[str, object]] | None = None
-    """Name and fields of a control record or a record of an internal topic."""
+    """Name and fields, for a control record or a record of an internal topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +126,31 @@ class EntryItem:
 
 
 _Decoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, dict[str, object]] | None]
-"""Takes key and value; returns `RecordItem.decoded`."""
+"""A function that takes a record's key and value, and returns `RecordItem.decoded`."""
 Item: TypeAlias = SegmentItem | BatchItem | RecordItem | EntryItem | Problem
 
 
 def dump_directory(
     env: Env, directory: OpenLogDirectory, *, with_records: bool = False, advance: Advance | None = None
 ) -> Iterator[Item]:
-    """Yield everything about the partitions of an open directory."""
+    """Yield the items of all partitions of an open directory."""
     yield from directory.problems
     for partition in directory.partitions:
         yield from _dump_partition(env, partition, with_records=with_records, advance=advance)
 
 
 def dump_file(env: Env, path: str, *, with_records: bool = False, advance: Advance | None = None) -> Iterator[Item]:
-    """Yield the contents of one file, whose kind is in its name; `.deleted`, `.cleaned` or `.swap` may be appended to it.
+    """Yield the contents of one file. Its name tells its kind, and may end in `.deleted`, `.cleaned`, `.swap` or `.aside`.
 
-    Raises StorageError for a name that no file of a log directory has, or if a broker holds the directory.
+    Raises StorageError if no file of a log directory has such a name, or if a broker has locked the directory.
     """
     path = os.path.abspath(path)
     directory, name = os.path.split(path)
     dump = _dumper(name)
     if dump is None:
         raise StorageError(
-            f"{path}: expected a partition's directory or a file of one (.log, .index, .timeindex, .txnindex, .snapshot, "
-            f".checkpoint, {names.LEADER_EPOCH_CHECKPOINT}, {names.PARTITION_METADATA}) or an offset checkpoint"
+            f"{path}: expected a partition's directory, a file in such a directory (.log, .index, .timeindex, .txnindex, "
+            f".snapshot, .checkpoint, {names.LEADER_EPOCH_CHECKPOINT}, {names.PARTITION_METADATA}) or an offset checkpoint"
         )
     locks = [lock_for_reading(env, place) for place in (directory, os.path.dirname(directory))]
     try:
@@ -183,7 +183,7 @@ def _dump_partition(
 
 
 def _guarded(path: str, items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items, and turn an error that ends the reading of a file into a problem."""
+    """Yield the items, and a problem if an error ends the reading of the file."""
     try:
         yield from items
     except CorruptLog as error:
@@ -212,7 +212,7 @@ def _dump_segment(env: Env, segment: SegmentFile, *, with_records: bool, advance
 def _dump_batches(
     env: Env, segment: SegmentFile, index: dict[int, int], *, with_records: bool, advance: Advance | None
 ) -> Iterator[Item]:
-    """Yield the batches of a segment. Removes the entries of `index` (position to offset) that point to a batch."""
+    """Yield the batches of a segment, and remove the entries of `index` (position to offset) that point to a batch."""
     decode = _decoder(segment.path)
     problems: list[Problem] = []
     for batch in iter_batches(env, segment, problems.append, advance):
@@ -292,7 +292,7 @@ def _decode_metadata(_key: bytes | None, value: bytes | None) -> tuple[str, dict
 
 
 def _decoder(path: str) -> _Decoder:
-    """Return the decoder of the records in a segment or metadata snapshot, by the topic of its directory."""
+    """Return the decoder for the records of a segment or metadata snapshot, which depends on the directory's topic."""
     directory, name = os.path.split(path)
     if name.endswith(names.METADATA_SNAPSHOT_SUFFIX):
         return _decode_metadata
@@ -335,7 +335,7 @@ def _dumper(name: str) -> Callable[[Env, str], Iterator[Item]] | None:
 
 
 def _base_offset(name: str) -> int:
-    """Return the offset in the name of a segment's file; 0 if it has none (a metadata snapshot counts from 0)."""
+    """Return the offset in the name of a segment's file; 0 if it has none, as for a metadata snapshot, which begins at 0."""
     parsed = names.parse_segment_file(name)
     return 0 if parsed is None else parsed.offset
 

@@ -1,8 +1,8 @@
-"""Explains from the files of a partition alone why records are still there, as a broker started on them now would.
+"""Explains from a partition's files alone why records are still in them, as a broker started on these files now would.
 
 The log is opened by `opened_partition`. The rules are the broker's (`explain`). All files are read, so unreadable parts have the
-same effect as in a broker whose rounds have met them. Memory: that of `explain/scans.py`. In mode prompt, missing facts of
-clean segments are read from their headers, as by a broker after its start.
+same effect as in a broker whose rounds have come across them. Memory: that of `explain/scans.py`. In mode prompt, facts that are
+missing for clean segments are read from their batch headers, as a broker does after its start.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def explain_partition(
     offset: int | None = None,
     advance: Callable[[int], object] = lambda _count: None,
 ) -> tuple[PartitionExplanation, list[str], list[Problem]]:
-    """Explain a partition as a whole, all records of `key`, or the record at `offset` and all records of its key. Blocking.
+    """Explain a partition and, if given, all records of `key`, or the record at `offset` and all records of its key. Blocking.
 
-    Also returns the messages that a start would log, and the first damage in each segment. `scratch`: an empty directory for
-    files written while opening the log. Raises CorruptLog and other StorageErrors that would stop a start.
+    Also returns the messages that a broker would log while it starts, and the first problem in each damaged segment. `scratch`:
+    an empty directory for files written while the log is opened. Raises CorruptLog or another StorageError if a broker could
+    not start.
     """
     with opened_partition(
         env, partition, config, now_ms, scratch, producer_expiration_ms=producer_expiration_ms
@@ -81,7 +82,7 @@ def _damage(opened: OpenedPartition, advance: Callable[[int], object]) -> dict[i
 
 
 def _learned(view: CleanerView, log: Log, damage: Mapping[int, Problem], now_ms: int) -> CleanerView:
-    """Return the view of a cleaner whose rounds have met the damage: it leaves out the segments or, in mode kafka, the log."""
+    """Return the view of a cleaner that knows of the damage: it leaves out these segments or, in mode kafka, the whole log."""
     if view.is_prompt:
         view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
     closed = {one.base_offset: one for one in log.segments[:-1] if one.base_offset in damage}
@@ -106,7 +107,7 @@ def _learned(view: CleanerView, log: Log, damage: Mapping[int, Problem], now_ms:
 
 
 def _next_horizon_ms(log: Log, checkpoint: int | None, now_ms: int) -> int | None:
-    """Return the due time of a round for expiries in the clean section; None if nothing readable expires."""
+    """Return the time of the next round for expired records of the clean section; None if no readable record expires."""
     end_offset = cleanable_range(log, checkpoint, now_ms).first_dirty_offset
     facts = PartitionFacts()
     for base_offset, size in facts.unknown(log, end_offset):

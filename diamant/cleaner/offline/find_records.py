@@ -1,12 +1,12 @@
 """Finds records in the partitions of a log directory: `diamant log find` without the printing.
 
-Only at the end of a partition is it known whether a record is the latest of its key, so the partition's matches are returned
-then, in offset order. Until then they are in a temporary file, and only the latest offset of each matched key is in memory:
-`max_keys` keys, some 200 bytes each. Matches of further keys need more passes over the rest of the partition. Keys are
-identified by 128 bits of a hash under a random key.
+The latest record of a key is known only after the whole partition has been read, so the partition's matches are returned then,
+in offset order. Until then they are in a temporary file, and memory has only the latest offset of each matched key: `max_keys`
+keys, some 200 bytes each. If more keys match, the rest of the partition is read in further passes. Keys are identified by 128-bit
+hashes with a random secret.
 
-A kernel picks the relevant records: those of the key, or those with a text that every match of the pattern contains, and later
-records of their keys. A pattern without such a text is tried on every record.
+A kernel picks the relevant records: records of the key, or records with a string that every match of the pattern contains, and
+later records of the same keys. If there is no such string, the pattern is tried on every record.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from diamant.storage.env.env import Env
 
 DEFAULT_MAX_KEYS = 500_000
 _SPOOL_BYTES = 16 * 1024 * 1024
-"""Bytes of matches kept in memory before they go to a file."""
+"""Size up to which the matches are kept in memory instead of in a file."""
 
 _LEAST_NEEDLE_BYTES = 3
-"""Shorter texts occur nearly everywhere, so they exclude too little."""
+"""Shorter strings occur nearly everywhere, so searching for them would exclude too few batches."""
 _PART = re.compile(rb"\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|\\x..|\\[0-9]{1,3}|\\.|.", re.DOTALL)
 """A token of a regular expression: a set, a repetition, an escape, or a single byte."""
 
@@ -53,7 +53,7 @@ class Query:
             raise ValueError("expected either a key or a pattern")
 
     def places(self, record: Record) -> tuple[str, ...]:
-        """Return the matching places of the record (`key`, `value`, `header NAME`), for most records none."""
+        """Return the places in the record that match (`key`, `value`, `header NAME`); empty for most records."""
         if self.key is not None:
             return ("key",) if record.key == self.key else ()
         assert self.pattern is not None
@@ -107,19 +107,19 @@ def find_records(
     max_keys: int = DEFAULT_MAX_KEYS,
     is_compiled: bool = ARE_COMPILED,
 ) -> Iterator[Match]:
-    """Yield the matches in one partition in offset order; damage found on the way goes to `report`."""
+    """Yield the matches in one partition in offset order. Damage is passed to `report`."""
     start: int | None = partition.segments[0].base_offset if partition.segments else None
     while start is not None:
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="diamant-find-") as spool:
             round_ = _Round(env, partition, query, start, max_keys, spool, is_compiled=is_compiled)
             start = round_.read(report, advance)
             yield from round_.matches()
-        # Later passes read the same bytes again.
+        # Later passes read the same bytes, so they report neither problems nor progress.
         report, advance = _nowhere, None
 
 
 class _Round:
-    """One pass: finds the matches from an offset on until there are too many keys; from then on it only watches these keys."""
+    """One pass: finds the matches from an offset on until too many keys match; then it only follows the keys found so far."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Round:
         self._picker = RecordPicker(mode, self._needle) if is_compiled else None
         self._hash = RandomHash(is_compiled=False) if self._picker is None else self._picker.hash
         self._latest: dict[bytes, int] = {}
-        """Maps the hash of each matched key to the offset of its latest record, times 2, plus 1 for a tombstone."""
+        """Maps the hash of each matched key to twice the offset of its latest record, plus 1 if that is a tombstone."""
         self._partition = replace(
             partition,
             segments=tuple(
@@ -156,7 +156,7 @@ class _Round:
         )
 
     def read(self, report: Report, advance: Advance | None) -> int | None:
-        """Read everything; return the start of the next pass, None if no other pass is needed."""
+        """Read the partition. Return the offset at which the next pass starts; None if no other pass is needed."""
         is_compiled = self._picker is not None
         for segment, piece, outcome in DecidedBatches(
             self._env, self._partition, report, advance, is_compiled=is_compiled
@@ -188,7 +188,7 @@ class _Round:
         if header.is_control or header.last_offset < self._start or not header.record_count:
             return
         try:
-            # A pattern need not match the later records of a matched key.
+            # Later records of a matched key count even if they do not match the pattern.
             needle = b"" if self._query.pattern is not None and self._latest else self._needle
             if batch.may_have(needle):
                 for record in batch.records():
@@ -230,9 +230,9 @@ class _Round:
 
 
 def text_in(pattern: bytes) -> bytes:
-    """Return the longest text, as far as easily found, that every match of a regular expression without flags contains.
+    """Return the longest string that is easily found and that every match of a regular expression without flags contains.
 
-    Groups are ignored. The result is empty if there is no such text, or only a text that occurs nearly everywhere.
+    Groups are ignored. The result is empty if there is no such string, or only one so short that it occurs nearly everywhere.
     """
     longest = text = b""
     depth = 0
@@ -252,7 +252,7 @@ def text_in(pattern: bytes) -> bytes:
 
 
 def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:
-    """Return the status of a match if it does not depend on other records."""
+    """Return the status of a match that is not a committed record with a key."""
     if is_below_log_start:
         return explanation.IS_BELOW_LOG_START
     if outcome == Outcome.ABORTED:

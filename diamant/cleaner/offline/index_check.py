@@ -28,7 +28,7 @@ _ENTRY_SIZES = {
 
 @dataclass(slots=True)
 class CheckedIndexes:
-    """The indexes of a segment. None stands for a file that is missing or cannot be read."""
+    """The indexes of a segment. An index is None if its file is missing or cannot be read."""
 
     offsets: list[tuple[int, int]] | None = None
     times: list[tuple[int, int]] | None = None
@@ -39,7 +39,7 @@ class CheckedIndexes:
 
 
 def check_indexes(env: Env, segment: SegmentFile) -> CheckedIndexes:
-    """Read and check the indexes of a segment. The first unreadable index ends the check, and is one of the problems."""
+    """Read and check the indexes of a segment. An unreadable index is a problem that ends the check."""
     found, base_offset, path = CheckedIndexes(), segment.base_offset, ""
     try:
         for suffix, entry_size in _ENTRY_SIZES.items():

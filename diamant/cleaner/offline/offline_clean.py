@@ -1,10 +1,10 @@
 """Cleans one partition directory without a broker: opens it, cleans it if due, and closes it as an orderly shutdown does.
 
-The partition is opened as after an orderly shutdown; if the marker file of an orderly shutdown is missing, stale segments are set
-aside. With `is_clean` False it is opened as after a crash: the part above the recovery point in the log directory's checkpoint is
-scanned, a torn tail is cut off, and indexes are rebuilt before the cleaner starts. Without that checkpoint no whole batch is cut
-off. The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` decides about
-expired producers, lags, horizons and retention.
+The partition is opened as after an orderly shutdown, except that stale segments are set aside if the marker file of an orderly
+shutdown is missing. If `is_clean` is False, it is opened as after a crash: the part above the recovery point in the log
+directory's checkpoint is scanned, a torn tail is cut off, and indexes are rebuilt before the cleaner starts. If that checkpoint
+is missing, no whole batch is cut off. The directory must not be in use: the caller must hold the lock of its log directory. The
+`Env`'s clock determines which producers have expired, and applies to lags, horizons and retention.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 
 Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
-"""Runs a plan and hands over each output."""
+"""A function that runs a plan, and passes each output to a callback."""
 
 _CHECKPOINTS = threading.Lock()
-"""Held from reading a checkpoint file to writing it, because threads that clean partitions of one directory share the file."""
+"""Held while a checkpoint file is read and rewritten, because all threads that clean partitions of a directory share it."""
 
 
 class PartitionSettings(NamedTuple):
@@ -83,7 +83,7 @@ class OfflineReport:
     bytes_before: int
     """Size of all `.log` files before the log was opened, including the parts in `recovery`."""
     bytes_after: int
-    """Size of all `.log` files at the end."""
+    """Size of all `.log` files after cleaning and retention."""
     deleted_segments: int
     """Segments that retention removed after the round."""
     log_start_offset_after: int
@@ -112,7 +112,7 @@ def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment]
 
 
 def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread with the compiled engine. Raises KernelsMissing if there are no kernels."""
+    """Clean in this thread with the compiled engine. Raises KernelsMissing if kernels are not compiled."""
     require_kernels("the compiled engine")
     return best_engine()(
         env,
@@ -124,9 +124,9 @@ def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegmen
 
 
 def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in a worker process, as a broker does, within its memory limit. Not for threads with an event loop.
+    """Clean in a worker process, as a broker does, within its memory limit.
 
-    Real files only.
+    Requires real files, and a thread that runs no event loop.
     """
     from diamant.cleaner.runners.process import ProcessRunner
 
@@ -134,14 +134,14 @@ def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment
 
 
 def spark_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean on Spark, in `local[*]`, with a driver process. Not for threads with an event loop. Real files only."""
+    """Clean with Spark in `local[*]`, in a driver process. Requires real files, and a thread that runs no event loop."""
     from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 
     return spark_engine_of(SparkSettings())(env, plan, on_output)
 
 
 def spark_engine_of(settings: SparkSettings) -> Engine:
-    """Return the engine that cleans on Spark with these settings. Its failures are SparkError, without a fallback."""
+    """Return an engine that cleans on Spark with these settings. It raises SparkError on failure, and has no fallback."""
 
     def engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
         from diamant.cleaner.spark.runner.runner import SparkRunner
@@ -152,7 +152,7 @@ def spark_engine_of(settings: SparkSettings) -> Engine:
 
 
 def _run(make: Callable[[], Runner], plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Run a plan with a runner that is made and closed on a loop of its own."""
+    """Run a plan in a new event loop, in which the runner is created and closed."""
     import asyncio
 
     async def swap(output: OutputSegment) -> None:
@@ -190,9 +190,9 @@ def clean_partition(
 ) -> OfflineReport:
     """Clean the partition in `directory` if it is due or, with `force`, if anything is cleanable. Blocking.
 
-    `first_dirty_offset` replaces the checkpoint; `is_clean`: the last shutdown was orderly. Files that a broker would
-    remove later are removed at once. If CorruptLog or a similar error is raised, the outputs of earlier groups stay in place,
-    and the checkpoint is unchanged.
+    `first_dirty_offset` replaces the checkpoint. `is_clean`: True if the last shutdown was orderly. Files that a broker would
+    remove after a delay are removed immediately. If CorruptLog or a similar error is raised, the outputs of earlier groups stay
+    in place, and the checkpoint is unchanged.
     """
     topic, partition = names.parse_partition_dir(os.path.basename(directory))
     if not any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
@@ -295,11 +295,11 @@ def _why_nothing(log: Log, found: CleanableRange, now_ms: int, ages: Ages[Log]) 
 def preview_partition(
     env: Env, directory: str, *, clean: Callable[[str], OfflineReport], is_clean: bool = True
 ) -> OfflineReport:
-    """Return the report of `clean` on a copy of `directory`, with the same name and checkpoints.
+    """Run `clean` on a copy of `directory` with the same name and checkpoints, and return its report.
 
-    Only `.log` files that may be written are copied: the active segment's, and those that will be recovered. The others are
-    linked, since cleaning only reads them. The copy is in the system's directory for temporary files, which must have room for
-    the cleaned log. Real files only.
+    Only `.log` files that may be written are copied: the active segment's file, and files that will be recovered. Cleaning only
+    reads the other files, so the copy has links to them. The copy is in the system's directory for temporary files, which must
+    have room for the cleaned log. Requires real files.
     """
     with tempfile.TemporaryDirectory(prefix="diamant-clean-") as temporary:
         copy = Path(temporary, os.path.basename(directory))
@@ -345,7 +345,7 @@ def _clean(
 
 
 def swap_into(log: Log, plan: CleanPlan) -> OnOutput:
-    """Return a function that replaces the sources of each output of `plan` in `log`, which nothing else uses."""
+    """Return a function that replaces the sources of an output of `plan` in `log`. Nothing else may use `log`."""
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
     def swap(output: OutputSegment) -> None:

@@ -1,6 +1,6 @@
 """Counts the contents of the partitions of a log directory: `diamant log stats` without the printing.
 
-Batches whose checksum or records are wrong are problems and are not counted.
+Batches with a wrong checksum or unreadable records are reported as problems, and are not counted.
 
 Memory: `max_bytes` for the keys of one topic (key_counts.py), one batch (tolerant_reader.py), aborted and open transactions
 (transaction_outcomes.py), `MAX_PROBLEMS` problems per partition.
@@ -35,7 +35,7 @@ from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.replay import load_metadata
 
 MAX_PROBLEMS = 100
-"""Limit of problems kept per partition; further problems are only counted."""
+"""Maximum number of problems kept per partition; further problems are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class PartitionStats:
     log_start_offset: int
     log_end_offset: int
     first_dirty_offset: int | None
-    """The cleaner's checkpoint; None if it never cleaned the partition."""
+    """The cleaner's checkpoint; None if the cleaner never cleaned the partition."""
     last_cleaned_ms: int | None
     """Time of the last write to the checkpoint file, after the last cleaning of this partition or of another one."""
     dirty_ratio: float | None
     """None if the topic is not known to be compacted, or if no segment can be cleaned."""
     missing_indexes: int
-    """Index files missing after a stop that was not orderly; the next start rebuilds them."""
+    """Number of index files that are missing after a stop that was not orderly; the next start rebuilds them."""
     problems: tuple[Problem, ...]
 
 
@@ -73,13 +73,13 @@ class TopicStats:
     """From the directory's metadata log; None if the topic does not set it, or there is no metadata log."""
     partitions: tuple[PartitionStats, ...]
     distinct_keys: int
-    """Distinct keys over all partitions of the topic in the directory."""
+    """Number of distinct keys in all of the topic's partitions in the directory."""
     shared_keys: int
-    """Keys that are live in more than one partition: compaction never merges these."""
+    """Number of keys that are live in more than one partition. Compaction never merges such records."""
     top_keys: tuple[TopKey, ...] = ()
-    """The keys with the most bytes in all their records, as many as requested."""
+    """The keys whose records have the most bytes in total, as many as requested."""
     top_keys_missed_bytes: int = 0
-    """Largest undercount of any of the top keys, in bytes; 0 unless there are very many keys."""
+    """Bytes by which any of the top keys may be undercounted; 0 unless there are very many keys."""
 
 
 def read_stats(
@@ -91,7 +91,7 @@ def read_stats(
     top: int = 0,
     is_compiled: bool = ARE_COMPILED,
 ) -> Iterator[TopicStats]:
-    """Count topic by topic, in the order of their names; `top`: number of largest keys to return for each."""
+    """Yield the counts of each topic, in the order of the topics' names. `top`: number of largest keys to return per topic."""
     policies = _cleanup_policies(env, directory)
     for topic, group in groupby(directory.partitions, key=lambda partition: partition.topic):
         partitions = tuple(group)
@@ -130,7 +130,7 @@ class _Pass:
 
     batches: int = 0
     kinds: Kinds = field(default_factory=Kinds)
-    """Counts, except those of kinds that depend on keys."""
+    """Counts of all kinds except the kinds that depend on keys."""
     log_end_offset: int = 0
     last_stable_offset: int | None = None
     missing_indexes: int = 0
@@ -192,7 +192,7 @@ def _check_indexes(
     env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Pass, *, was_orderly: bool
 ) -> None:
     marker_offsets: set[int] = set()
-    # A start that does not find an offset index rebuilds all indexes of the segment.
+    # If a segment's offset index is missing, a broker's start rebuilds all indexes of the segment.
     rebuilt = [
         segment.base_offset
         for segment in partition.segments
@@ -259,7 +259,7 @@ def _partition_stats(
 
 
 def _cleanup_policies(env: Env, directory: OpenLogDirectory) -> dict[str, str] | None:
-    """Return the cleanup policies of topics that set one; None without a readable metadata log."""
+    """Return the cleanup policies of topics that set one; None if there is no readable metadata log."""
     path = metadata_directory(directory.path)
     if not env.exists(path):
         return None

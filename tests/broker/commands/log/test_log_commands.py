@@ -179,7 +179,7 @@ def test_dump_of_one_file(data: Path) -> None:
     assert json_lines(checkpoint)[0]["offset"] == 5
     other = run("dump", data / ".lock")
     assert (other.exit_code, len(other.stderr.splitlines())) == (1, 1)
-    assert "expected a partition's directory or a file of one" in other.stderr
+    assert "expected a partition's directory, a file in such a directory" in other.stderr
 
 
 def test_dump_shows_damage_and_exits_with_1(data: Path, tmp_path: Path) -> None:
