@@ -1,11 +1,11 @@
 """Kernels: the innermost loops, in Cython's pure Python mode, compiled when Diamant is built.
 
 All kernels are in one extension module, `compiled`, but each is imported by its own name, such as `diamant.kernels.record_walk`.
-If Diamant was built without them (`ARE_COMPILED` is False), plain Python twins replace them. Features without a twin, and every
-import of a kernel, then raise `KernelsMissing`.
+If Diamant was built without them (`ARE_COMPILED` is False), kernels that have a plain Python twin are replaced by it; features
+that need other kernels, and every import of a kernel, raise `KernelsMissing`.
 
 Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels once,
-into the directory `<zip>.kernels` beside it.
+into the directory `<zip>.kernels` beside the zip.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Literal
 
 
 def _unpack(archive: str) -> str:
-    """Unpack the kernels of a zip beside it, unless another process has done so; return their directory."""
+    """Unpack the kernels of a zip into a directory beside it, unless another process has done so; return the directory."""
     import shutil
     import tempfile
     import zipfile
@@ -78,7 +78,7 @@ def require_kernels(what: str) -> None:
 
 
 class _KernelFinder:
-    """A finder of kernels in `compiled`, which has them all. Python's own finders run first and find no kernels."""
+    """Finds kernels in the module `compiled`, which contains all of them. Python's own finders run first, but find no kernels."""
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -97,7 +97,7 @@ class _KernelFinder:
         """Return None: Python creates the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give a kernel's module the functions of all kernels."""
+        """Add the functions of all kernels to a kernel's module."""
         compiled = import_module("diamant.kernels.compiled")
         module.__file__ = compiled.__file__
         vars(module).update((name, found) for name, found in vars(compiled).items() if not name.startswith("_"))
@@ -108,7 +108,7 @@ _MAPPED_FROM_BYTES = 256 * 1024
 
 
 def numbers(kind: Literal["B", "i", "I", "q", "Q"], *shape: int) -> memoryview[int]:
-    """Return zeroed memory for kernels, as numbers of kind B, i, I, q or Q. No dimension may be 0 if there are several.
+    """Return zeroed memory for kernels, as numbers of kind B, i, I, q or Q. If it has several dimensions, none may be 0.
 
     Large arrays have pages of their own, which the system allocates on first use.
     """
@@ -124,9 +124,9 @@ def new_table(slots: int) -> memoryview[int]:
 
 
 def in_large_pages(memory: memoryview[int]) -> memoryview[int]:
-    """Request pages of 2 MiB for new `numbers` that are used as a whole or at random; return the numbers.
+    """Request 2 MiB pages for new `numbers` that will be used completely or in random order; return the numbers.
 
-    Such pages take a tenth of the time to allocate, and halve the TLB misses.
+    Large pages are allocated in a tenth of the time, and halve the TLB misses.
     """
     if isinstance(pages := memory.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # A system without such pages returns EINVAL.

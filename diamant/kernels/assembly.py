@@ -1,8 +1,8 @@
-"""The output bytes of a cleaned chunk.
+"""Writes the output bytes of a cleaned chunk.
 
-encode_records     the kept records of compressed batches, ready for compression
-room_for_output    maximum size of the output
-assemble           the output, batch by batch
+encode_records     writes the kept records of compressed batches, ready for compression
+room_for_output    returns the maximum size of the output
+assemble           writes the output, batch by batch
 """
 
 import cython
@@ -26,7 +26,7 @@ from cython.cimports.libc.string import memcpy
 output_bytes = cython.typedef(cython.pointer(uint8_t))
 
 _MAX_GROWTH_BYTES = cython.declare(int64_t, 10)
-"""Maximum growth in bytes of a record whose timestamp delta is rewritten."""
+"""Maximum number of bytes by which a record grows when its timestamp delta is rewritten."""
 
 prepare_crc32c()
 
@@ -36,7 +36,7 @@ prepare_crc32c()
 @cython.nogil
 @cython.exceptval(check=False)
 def is_recompressed(rows: int64_t[:, ::1], row: int64_t) -> cython.bint:
-    """True if a row's records are rebuilt and compressed."""
+    """Tell whether a row's batch is rebuilt with compressed records."""
     return rows[fields.STEP, row] == steps.REBUILD and rows[fields.ATTRIBUTES, row] & fields.CODEC_MASK != 0
 
 
@@ -62,7 +62,7 @@ def encode(
 ) -> output_bytes:
     """Write the kept records of a row; return the position after them.
 
-    `judging` has checked that their bytes are well-formed; `out` has room for `room_for_records`.
+    `judging` has checked that their bytes are well-formed. `out` must have room for `room_for_records` bytes.
     """
     index: int64_t
     rest: int64_t
@@ -131,8 +131,8 @@ def encode_records(
 ) -> int:
     """Write the kept records of rebuilt compressed batches, row by row; return their size in bytes.
 
-    Sets EXTRA_START and EXTRA_END of each row to its range. If `out` is too small, writes nothing and returns the negative of
-    the required size.
+    Sets EXTRA_START and EXTRA_END of each row to its range in `out`. If `out` is too small, writes nothing and returns the
+    negative of the required size.
     """
     size: int64_t
     with cython.nogil:
@@ -197,7 +197,7 @@ def write_header(
 @cython.nogil
 @cython.exceptval(check=False)
 def copy_extra(extra: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes) -> output_bytes:
-    """Write a row's range of the extra buffer; return the position after it."""
+    """Copy a row's range of the extra buffer to `out`; return the position after it."""
     size: int64_t = rows[fields.EXTRA_END, row] - rows[fields.EXTRA_START, row]
     memcpy(out, extra + rows[fields.EXTRA_START, row], size)
     return out + size
@@ -272,7 +272,7 @@ def assemble(
     out: uint8_t[::1],
     columns: int64_t[:, ::1],
 ) -> tuple:
-    """Write the output of rows to `out`, which has room for `room_for_output`.
+    """Write the output of rows to `out`, which must have room for `room_for_output` bytes.
 
     `columns`, int64[3, rows], receives size, last offset and max timestamp of each batch. Returns (bytes, batches).
     """
@@ -288,7 +288,7 @@ def assemble(
 def copy_columns(
     rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, columns: int64_t[:, ::1]
 ) -> cython.void:
-    """Fill `columns` like `assemble`, for rows that are copied unchanged."""
+    """Fill `columns` as `assemble` does, for rows that are copied unchanged."""
     row: int64_t
     with cython.nogil:
         for row in range(first, end):

@@ -22,9 +22,9 @@ def read_headers(
 ) -> tuple[cython.int, int64_t, int64_t, int64_t]:
     """Fill `rows` with the whole batches from `start` on.
 
-    Returns (fault, number of rows, position after the last, bitwise or of their attributes, with LEGACY for entries of magic 0
-    or 1). Rows of such entries have only position, size and magic. Ends at a torn batch, or when `rows` is full. A batch whose
-    last offset exceeds 64 bits is a fault.
+    Returns (fault, number of rows, position after the last batch, bitwise OR of all attributes). If there are entries of magic 0
+    or 1, LEGACY is added to the attributes; the rows of such entries have only position, size and magic. Stops at a torn batch,
+    or when `rows` is full. A batch whose last offset exceeds 64 bits is a fault.
     """
     together: int64_t = 0
     count: int64_t = 0
@@ -139,7 +139,7 @@ def end_of_sound(
 ) -> tuple[int64_t, int64_t]:
     """Return the first row that has magic 0 or 1, a wrong CRC, or offsets not above earlier ones; `end` if there is none.
 
-    Also returns the last offset before that row, initially `last_offset`.
+    Also returns the last offset before that row; this is `last_offset` if no row precedes it.
     """
     row: int64_t = first
     batch: input_bytes
@@ -158,7 +158,7 @@ def end_of_sound(
 
 
 def next_with(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, attributes: int64_t) -> int64_t:
-    """Return the first row whose batch has one of these bits in its attributes; `end` if there is none."""
+    """Return the first row whose batch has at least one of these attribute bits; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
         while row < end and rows[fields.ATTRIBUTES, row] & attributes == 0:
@@ -187,7 +187,7 @@ def next_without_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: 
 def set_steps(
     rows: int64_t[:, ::1], count: int64_t, step: int64_t, other_step: int64_t, attributes: int64_t = 0
 ) -> cython.void:
-    """Set the STEP of each row: `other_step` for magic 0 and 1, and for batches with one of these attribute bits."""
+    """Set the STEP of each row: `other_step` for magic 0 and 1 and for rows with one of these attribute bits, else `step`."""
     row: int64_t
     with cython.nogil:
         for row in range(count):
@@ -226,7 +226,7 @@ def find_packed(
 
 
 def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
-    """Return the number of records in the first rows, as counted by the map: 1 for a control batch."""
+    """Return the number of records in the first `count` rows as the map counts them: a control batch counts as 1."""
     records: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -236,7 +236,7 @@ def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
 
 
 def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int64_t:
-    """Return the greatest last offset of the rows from `first` to `end`, at least one."""
+    """Return the greatest last offset of rows `first` to `end`, of which there must be at least one."""
     last: int64_t = rows[fields.LAST_OFFSET, first]
     row: int64_t
     with cython.nogil:
@@ -246,7 +246,7 @@ def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int
 
 
 def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, last_offset: int64_t) -> cython.bint:
-    """True if the offsets of each row are above earlier ones, and those of the first row above `last_offset`."""
+    """Tell whether the offsets of each row are above `last_offset` and all offsets of earlier rows."""
     row: int64_t
     are: cython.bint = True
     with cython.nogil:
@@ -264,7 +264,7 @@ def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, last_offse
 def crc32c(
     data: cython.const[uint8_t][::1], may_fold: cython.bint = True, may_use_instructions: cython.bint = True
 ) -> int64_t:
-    """Return the CRC-32C of `data`; optionally without folding, or with tables alone, as on lesser processors."""
+    """Return the CRC-32C of `data`. If an option is False, compute it as on processors without these instructions."""
     start: input_bytes = cython.cast(input_bytes, cython.NULL)
     if data.shape[0] > 0:
         start = cython.address(data[0])

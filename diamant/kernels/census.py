@@ -1,4 +1,4 @@
-"""The compiled count of a segment's batches, records and bytes from its headers; independent of the scan's kernels."""
+"""Counts a segment's batches, records and bytes from its batch headers, independently of the scan's kernels."""
 
 import cython
 from cython.cimports.diamant.kernels.processor import load_big32
@@ -12,7 +12,7 @@ from cython.cimports.posix.unistd import pread
 @cython.nogil
 @cython.exceptval(check=False)
 def fill(fd: cython.int, window: cython.pointer(uint8_t), count: int64_t, position: int64_t) -> int64_t:
-    """Read up to `count` bytes at `position`; return their number, -1 for an error."""
+    """Read up to `count` bytes at `position`; return their number, or -1 if an error occurs."""
     found: int64_t = 0
     got: int64_t = 0
     while found < count:
@@ -26,10 +26,10 @@ def fill(fd: cython.int, window: cython.pointer(uint8_t), count: int64_t, positi
 def count_headers(
     fd: cython.int, end: int64_t, max_batch_bytes: int64_t, amounts: int64_t[:, ::1]
 ) -> tuple[int64_t, cython.int]:
-    """Add up the declared amounts of a file's batches, up to byte `end`; return (position, errno).
+    """Add up the amounts that the batch headers of a file declare, up to byte `end`; return (position, errno).
 
-    `amounts`: int64[16, 3] of batches, records and bytes by codec; rows from 8 on are for magic 0 and 1. The count stops at
-    `position` if no whole batch begins there, or a batch above `max_batch_bytes`. errno is 0 without an error.
+    `amounts`: int64[16, 3] of batches, records and bytes by codec; rows from 8 on are for magic 0 and 1. `position` is `end`, or
+    the first position at which no whole batch of at most `max_batch_bytes` begins. errno is 0 if no error occurred.
     """
     window = cython.declare(uint8_t[4096])
     start: int64_t = 0
@@ -44,7 +44,7 @@ def count_headers(
         while position < end:
             if position + 61 > start + size:
                 start = position
-                # Read one header after a large batch, else many headers of small batches.
+                # After a large batch, read one header; after a small batch, read the headers of many batches.
                 size = fill(fd, window, min(64 if length > 1024 else 4096, end - position), position)
                 if size < 0:
                     break

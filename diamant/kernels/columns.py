@@ -1,7 +1,7 @@
-"""The walk that writes the records of batches as columns, from which the data source `kafka-log` makes Arrow data.
+"""Walks over the records of batches and writes them as columns, from which the data source `kafka-log` makes Arrow data.
 
-The walk skips the rest of a record as soon as no more fields are wanted: without key, value and headers it reads only length,
-timestamp and offset.
+The walk skips the rest of a record as soon as no more fields are wanted: if neither key, value nor headers are wanted, it reads
+only length, timestamp and offset.
 """
 
 import cython
@@ -30,7 +30,7 @@ from cython.cimports.libc.string import memcpy, memset
 output_integers = cython.typedef(cython.pointer(int64_t))
 ends32 = cython.typedef(cython.pointer(int32_t))
 
-# A column of bytes, if wanted.
+# A column of byte strings: all bytes, the end of each string and, if they can be null, a flag for each string.
 Column = cython.struct(data=cython.pointer(uint8_t), ends=ends32, is_there=cython.pointer(uint8_t))
 
 # All columns, and their current sizes.
@@ -79,7 +79,7 @@ def column_of(data: uint8_t[::1], ends: int32_t[::1], is_there: uint8_t[::1]) ->
 @cython.nogil
 @cython.exceptval(check=False)
 def append(column: cython.pointer(Column), index: int64_t, data: input_bytes, size: int64_t) -> cython.void:
-    """Append field `index`; size -1 means null."""
+    """Append field `index` of a column; size -1 means null."""
     start: int64_t = column.ends[index]
     if size > 0:
         memcpy(column.data + start, data, size)
@@ -94,7 +94,7 @@ def append(column: cython.pointer(Column), index: int64_t, data: input_bytes, si
 @cython.nogil
 @cython.exceptval(check=False)
 def read_size(data: input_bytes, position: int64_t, end: int64_t, left: int64_t) -> tuple[int64_t, int64_t]:
-    """Return (size of a field, -1 for null; position after the size, -1 if the field and `left` bytes do not fit)."""
+    """Read a field's size; return (size, -1 for null; position after it, -1 if the field and `left` more bytes pass `end`)."""
     found: Integer = read_integer(data, position, end, 5)
     size: int64_t = -1 if found.raw & 1 else found.raw >> 1
     if found.position >= 0 and size > end - found.position - left:
@@ -109,7 +109,7 @@ def read_size(data: input_bytes, position: int64_t, end: int64_t, left: int64_t)
 def copy_headers(
     columns: cython.pointer(Columns), index: int64_t, data: input_bytes, position: int64_t, end: int64_t
 ) -> cython.bint:
-    """Write the headers of record `index` from `position` to `end`; False if they are malformed."""
+    """Append the headers of record `index`, at `position` to `end` of `data`; return False if they are malformed."""
     found: Integer = read_integer(data, position, end, 5)
     left: int64_t = found.raw >> 1
     size: int64_t
@@ -144,7 +144,7 @@ def copy_fields(
     position: int64_t,
     end: int64_t,
 ) -> tuple[cython.bint, int64_t]:
-    """Write the fields of record `index`, whose key is at `position`; return (False if malformed, size of its value)."""
+    """Append the fields of record `index`, whose key is at `position`; return (False if malformed, size of the value)."""
     size: int64_t
     size, position = read_size(data, position, end, 1)
     if position < 0:
@@ -168,7 +168,7 @@ def copy_fields(
 @cython.nogil
 @cython.exceptval(check=False)
 def is_wanted(wanted: cython.pointer(WantedRecords), offset: int64_t, timestamp: int64_t) -> cython.bint:
-    """True if a record is within the bounds, and in `only` if given; calls must have ascending offsets."""
+    """Tell whether a record is within the bounds and, if given, in `only`. Offsets must ascend from call to call."""
     if not (
         wanted.min_offset <= offset <= wanted.max_offset and wanted.min_timestamp <= timestamp <= wanted.max_timestamp
     ):
@@ -191,7 +191,7 @@ def walk_row(
     columns: cython.pointer(Columns),
     fixed: int64_t[:, ::1],
 ) -> cython.bint:
-    """Append the wanted records of a row; False if any is malformed."""
+    """Append the wanted records of a row; return False if a record is malformed."""
     position: int64_t = rows[row_fields.PAYLOAD_START, row]
     end: int64_t = rows[row_fields.PAYLOAD_END, row]
     record_end: int64_t
@@ -267,11 +267,11 @@ def walk_records(
     header_value_ends: int32_t[::1],
     has_header_value: uint8_t[::1],
 ) -> tuple:
-    """Append the records within `bounds` of the rows with STEP `step`, from `first_row` on; return (fault, row).
+    """Append records within `bounds` from the rows with STEP `step`, from `first_row` on; return (fault, row).
 
-    `has_only` restricts the records to the offsets in `only`, int64[n], ascending. The columns have room for all records and
-    bytes of these rows; arrays of ends have one more entry, the first of which is 0. A row with a fault leaves nothing in the
-    columns. `data` and `unpacked` are not empty.
+    If `has_only`, only records with an offset in `only`, int64[n], ascending, are appended. The columns must have room for all
+    records and bytes of these rows; arrays of ends have an additional first entry, 0. A row with a fault adds nothing to the
+    columns. `data` and `unpacked` must not be empty.
     """
     wanted = cython.declare(WantedRecords)
     memset(cython.address(wanted), 0, cython.sizeof(WantedRecords))

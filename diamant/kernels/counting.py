@@ -1,4 +1,4 @@
-"""The loops that count records and keys: from batches to sums and entries, and from entries into a table.
+"""Counts records and keys: makes sums and entries from batches, and puts entries into a table.
 
 An *entry* is three words: the two halves of a key's hash (`processor.h`), and a word of facts about the key
 (`constants.counts`). The table (`table`) stores that word + 1.
@@ -43,7 +43,7 @@ def count_row(
     count: int64_t,
     sums: int64_t[::1],
 ) -> int64_t:
-    """Run `count_records` for one row with records, given room for its entries; -1 if it is corrupt."""
+    """Run `count_records` for one row with records; `entries` must have room for them. Return -1 if the row is corrupt."""
     position: int64_t = rows[fields.PAYLOAD_START, row]
     end: int64_t = rows[fields.PAYLOAD_END, row]
     base_offset: int64_t = rows[fields.BASE_OFFSET, row]
@@ -105,11 +105,11 @@ def count_records(
     count: int64_t,
     sums: int64_t[::1],
 ) -> tuple[cython.int, int64_t, int64_t]:
-    """Count the records of rows from `first` on; append entries of committed records with keys, from `least_offset` on.
+    """Count the records of rows from `first` on; append entries for committed records with keys at or above `least_offset`.
 
-    With NO_SOURCE the entries are tuples of hash and offset (`offset_map`). STEP is the state of a row's transaction: 0
-    committed, 1 aborted, 2 open. Returns (fault, row, number of entries): on CORRUPT nothing of this row was counted;
-    BUFFER_FULL asks for room for the entries of all its records.
+    With NO_SOURCE, the entries are tuples of hash and offset (`offset_map`). STEP is the state of a row's transaction: 0
+    committed, 1 aborted, 2 open. Returns (fault, row, number of entries). After CORRUPT, nothing of this row has been counted;
+    after BUFFER_FULL, `entries` needs room for all records of this row.
     """
     row: int64_t = first
     fault: cython.int = fields.NO_FAULT
@@ -169,11 +169,12 @@ def put_entries(
     counts: int64_t[:, ::1],
     is_one_log: cython.bint,
 ) -> tuple[int64_t, int64_t]:
-    """Put entries `start` to `end` into the table, later ones over earlier ones; return (next entry, keys in the table).
+    """Put entries `start` to `end` into the table, where a later entry replaces an earlier entry with the same key.
 
-    `counts`, int64[3, sources], holds live keys, tombstones and superseded records. A source's key is counted in it when a later
-    source has the same key; with `is_one_log` the sources are parts of one log, and the later key supersedes the record. Stops
-    before an entry of a source other than `only_source`, unless that is negative, and at `max_size` keys, fewer than the slots.
+    `counts`: int64[3, sources] of live keys, tombstones and superseded records. A replaced entry is counted for its source. It
+    counts as superseded if the later entry has the same source or the sources are parts of one log (`is_one_log`); otherwise as
+    a live key or a tombstone. Stops before an entry of another source than `only_source`, unless that is
+    negative, and at `max_size` keys, which must be less than the number of slots. Returns (next entry, keys in the table).
     """
     slots: int64_t = table.shape[0]
     index: int64_t = start
@@ -221,8 +222,8 @@ def take_entries(
 ) -> tuple[int64_t, int64_t]:
     """Copy the table's entries from `slot` on until `entries` is full; return (next slot, number of entries).
 
-    The halves of the hashes are swapped, so that another table receives them in random order. In slot order they would all
-    compete for the same few slots while that table is small.
+    The halves of the hashes are swapped, so that another table receives the entries in random order. In slot order, they would
+    all compete for the same few slots while that table is small.
     """
     count: int64_t = 0
     with cython.nogil:

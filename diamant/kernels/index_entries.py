@@ -68,10 +68,11 @@ def index_batches(
     index: uint8_t[::1],
     time_index: uint8_t[::1],
 ) -> int:
-    """Make the due index entries of `count` batches, like `SegmentWriter`; return the number of batches processed.
+    """Make the index entries for `count` batches, as `SegmentWriter` does; return the number of batches processed.
 
-    `columns` is filled by `assembly.assemble`; there is room for one entry per batch. `output` receives the size of the entries
-    in bytes. Stops before a batch for which `SegmentWriter` would raise.
+    `columns` has been filled by `assembly.assemble`. `index` and `time_index` must have room for one entry per batch. `output`,
+    the state of the segment, receives the size of the entries in bytes. Stops before a batch for which `SegmentWriter` would
+    raise an error.
     """
     done: int64_t = 0
     if count > 0:

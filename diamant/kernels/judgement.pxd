@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 
 cdef struct Judgement:
     bint is_odd
-    bint is_disordered    # their offsets do not ascend up to the batch's last
+    bint is_disordered    # their offsets do not ascend, or exceed the batch's last offset
     int64_t kept
     int64_t first_timestamp    # of the kept records; -1 if none
     int64_t max_timestamp

@@ -1,11 +1,12 @@
-"""The fate of each batch of a chunk, and of each record in it.
+"""Determines the fate of each batch of a chunk, and of each record in it.
 
     decide     batches whose records need not be read: all are removed, all are kept, or their transaction was aborted
     judge      the records of other batches: positions of the kept records, and fields of the batch's new header
 
-The rules restate the rules of `cleaner/rules/record_fate.py`, and tests compare the two. Two methods determine if a data record
-is the last of its key. *Probing* looks up the key in the table of keys, for the clean section, most of whose keys are not in the
-table. *Membership* looks up the offset in the sorted offsets of last records, for the dirty range, whose records were all mapped.
+The rules are the same as in `cleaner/rules/record_fate.py`; tests compare the two. There are two methods to determine whether a
+data record is the last of its key. In the clean section, *probing* looks up the key in the table of keys; most keys of that
+section are not in the table. In the dirty range, *membership* looks up the offset in the sorted offsets of last records, which is
+possible because all records of that range were mapped.
 """
 
 import cython
@@ -40,7 +41,7 @@ from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memset
 
 KeyTable = cython.struct(words=cython.pointer(cython.const[uint64_t]), slots=int64_t, k0=uint64_t, k1=uint64_t)
-"""The table of keys, without slots if it is not used, and the key of its hash function."""
+"""The table of keys, with 0 slots if it is not used, and the key of its hash function."""
 
 
 @cython.cfunc
@@ -157,9 +158,9 @@ def decide(
     at: int64_t,
     counts: int64_t[::1],
 ) -> int:
-    """Set the step of each UNDECIDED row, to JUDGE if its records must be read.
+    """Set the step of each UNDECIDED row; the step is JUDGE if its records must be read.
 
-    `at` is an index into `latest` that is not past the first row's offsets; returns the index for the next call.
+    `at`: an index into `latest`, not beyond the first row's offsets. Returns the index for the next call.
     """
     with cython.nogil:
         at = decide_rows(rows, first, end, rules, producers, latest, at, counts)
@@ -167,7 +168,7 @@ def decide(
 
 
 def room_to_judge(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int:
-    """Return the maximum number of records in the rows with step JUDGE, whatever their headers declare."""
+    """Return the maximum number of records in the rows with step JUDGE, even if their headers declare more."""
     room: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -188,7 +189,7 @@ def room_to_judge(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int6
 @cython.nogil
 @cython.exceptval(check=False)
 def encoded_size(rest_size: int64_t, delta: int64_t) -> int64_t:
-    """Return the size of a record with this timestamp delta and `rest_size` bytes from its offset delta on."""
+    """Return the size of an encoded record with this timestamp delta and `rest_size` bytes from the offset delta on."""
     body: int64_t = 1 + varint_size(to_zigzag(delta)) + rest_size
     return body + varint_size(cython.cast(uint64_t, body) << 1)
 
@@ -206,9 +207,9 @@ def read_ahead(
     records: cython.pointer(Record),
     hashes: cython.pointer(hash128),
 ) -> cython.void:
-    """Read the next records and, if there is a table, hash their keys and prefetch their slots.
+    """Read the next `count` records and, if there is a table, hash their keys and prefetch their slots.
 
-    Most of a lookup's time is a wait for memory.
+    Without prefetching, most of a lookup's time would be spent waiting for memory.
     """
     index: int64_t
     for index in range(count):
@@ -235,7 +236,7 @@ def fate_of(
     latest: cython.const[int64_t][::1],
     at: cython.pointer(int64_t),
 ) -> int64_t:
-    """Return the fate of a record. `is_expired`: its batch's tombstones are expired; `at`: index into `latest`."""
+    """Return the fate of a record. `is_expired`: the tombstones of its batch have expired. `at`: index into `latest`."""
     is_superseded: cython.bint
     if offset < rules[LOG_START_OFFSET]:
         return fates.FATE_BELOW_LOG_START
@@ -259,7 +260,7 @@ def fate_of(
 @cython.nogil
 @cython.exceptval(check=False)
 def are_tombstones_expired(rows: int64_t[:, ::1], row: int64_t, rules: cython.const[int64_t][::1]) -> cython.bint:
-    """Tell whether a row's tombstones are removed: its delete horizon has passed, and nothing holds them."""
+    """Tell whether a row's tombstones are removed because its delete horizon has passed and nothing holds them."""
     base_offset: int64_t = rows[fields.BASE_OFFSET, row]
     horizon_ms: int64_t = rows[fields.BASE_TIMESTAMP, row]
     return (
@@ -334,7 +335,7 @@ def judge_records(
         else:
             size = record.end - position
             if is_log_append_time:
-                # Count the record's size with the batch's timestamp in place of its own.
+                # Count the size that the record has with the batch's timestamp in place of its own.
                 size = encoded_size(record.end - record.rest, wrapping_difference(batch_timestamp, base_timestamp))
             judged.removed[fate] += 1
             judged.removed_bytes[fate] += size
@@ -358,7 +359,7 @@ def conclude(
     judged: cython.pointer(Judgement),
     counts: int64_t[::1],
 ) -> cython.void:
-    """Set the step and the new header's fields of a row whose records are judged."""
+    """Set a row's step and the fields of its new header after its records have been judged."""
     fate: int64_t
     record_count: int64_t = rows[fields.RECORD_COUNT, row]
     has_horizon: cython.bint = rows[fields.ATTRIBUTES, row] & fields.DELETE_HORIZON != 0
@@ -469,9 +470,9 @@ def judge(
 ) -> tuple:
     """Determine the fates of the records in rows with step JUDGE, and set the step to the batch's outcome.
 
-    A batch becomes PLAIN_ENGINE and is not counted if it must be rebuilt and has odd records, or if its offsets do not ascend up
-    to its last. For other batches to rebuild, `kept_records`, with room for every record, receives the positions of the kept
-    records in the payload. Returns (fault, row).
+    A batch gets step PLAIN_ENGINE, and is not counted, if it must be rebuilt and has odd records, or if its record offsets do not
+    ascend or lie outside its range. For other batches that must be rebuilt, the positions of the kept records in the payload are
+    written to `kept_records`, which must have room for all records. Returns (fault, row).
     """
     source: input_bytes = cython.cast(input_bytes, cython.NULL)
     unpacked_source: input_bytes = source

@@ -1,4 +1,4 @@
-"""Key filters (`cleaner/facts/key_filter.py`): selection of batches, sorted hashes of keys, and the filter itself."""
+"""Kernels of key filters (`cleaner/facts/key_filter.py`): select batches, sort the hashes of keys, write and query filters."""
 
 import cython
 from cython.cimports.diamant.kernels.constants import fields
@@ -16,7 +16,7 @@ _PASSES = cython.declare(cython.int, 6)
 
 
 def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
-    """Set the STEP of each row: MAP for data batches of magic 2, SKIP for others."""
+    """Set the STEP of each row: MAP for data batches of magic 2, SKIP for all others."""
     row: int64_t
     with cython.nogil:
         for row in range(count):
@@ -30,14 +30,14 @@ def find_special(
 ) -> tuple[int64_t, int64_t, cython.bint]:
     """Write the rows that need individual examination to `found`.
 
-    These are batches that are not data, have no records, belong to a transaction, or may have a tombstone with a horizon.
-    Returns (number of these rows, data records, True if there may be a tombstone without a horizon).
+    The batches of these rows are not data, have no records, belong to a transaction, or may have a tombstone with a horizon.
+    Returns (number of these rows, number of data records, True if there may be a tombstone without a horizon).
     """
     special: int64_t = 0
     records: int64_t = 0
     has_unstamped: cython.bint = False
     attributes: int64_t
-    # A batch without a note has a tombstone or an odd record.
+    # A batch without a note may have a tombstone.
     is_noted: cython.bint
     row: int64_t
     with cython.nogil:
@@ -82,13 +82,13 @@ def take_table(table: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> 
 @cython.nogil
 @cython.exceptval(check=False)
 def digit_of(word: uint64_t, step: cython.int) -> cython.int:
-    """Return the digit for a sorting pass, as an index into the table of all passes."""
+    """Return a word's digit for a sorting pass, as an index into the table of all passes."""
     return step << _DIGIT_BITS | cython.cast(cython.int, word >> (step * _DIGIT_BITS) & ((1 << _DIGIT_BITS) - 1))
 
 
 def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
-    """Sort up to 2^32 words, with equal room in `other`; move distinct words to the front and return their number."""
-    # For all passes, by digit: the number of words, then the position of the next one.
+    """Sort up to 2^32 words; `other` must have the same size. Move distinct words to the front and return their number."""
+    # For each pass and digit, first the number of words, later the position of the next word with this digit.
     places = cython.declare(uint32_t[12288])
     source: output_words = cython.NULL
     target: output_words = cython.NULL
@@ -110,7 +110,7 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
         for index in range(size):
             differing |= source[index] ^ source[0]
         for step in range(_PASSES):
-            # Skip a pass with one digit: offsets of one log have equal high digits.
+            # Skip a pass in which all words have the same digit, such as the high digits of offsets of one log.
             if digit_of(differing, step) == digit_of(0, step):
                 continue
             for index in range(size):
@@ -137,7 +137,7 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
 
 
 def write_filter(hashes: cython.const[uint64_t][::1], bits: cython.int, data: uint8_t[::1]) -> cython.void:
-    """Write the filter of ascending hashes, with 2**bits buckets, to `data`, which has its exact size."""
+    """Write a filter with 2**bits buckets for ascending hashes to `data`, which must have the exact size of the filter."""
     buckets: int64_t = cython.cast(int64_t, 1) << bits
     count: int64_t = hashes.shape[0]
     shift: cython.int = 64 - _FINGERPRINT_BITS - bits
@@ -162,7 +162,7 @@ def write_filter(hashes: cython.const[uint64_t][::1], bits: cython.int, data: ui
 def may_have_any(
     data: cython.const[uint8_t][::1], bits: cython.int, hashes: cython.const[uint64_t][::1]
 ) -> cython.bint:
-    """True if a filter with 2**bits buckets contains any of the hashes."""
+    """Tell whether a filter with 2**bits buckets contains any of the hashes."""
     buckets: int64_t = cython.cast(int64_t, 1) << bits
     count: int64_t = data.shape[0] // 4 - buckets - 1
     shift: cython.int = 64 - _FINGERPRINT_BITS - bits
@@ -178,7 +178,7 @@ def may_have_any(
             bucket = cython.cast(int64_t, leading >> _FINGERPRINT_BITS)
             place = load_little32(cython.address(data[4 * bucket]))
             end = load_little32(cython.address(data[4 * bucket + 4]))
-            # Corrupt bytes must not cause reads beyond them.
+            # A corrupt filter must not cause reads beyond its end.
             if end > count:
                 end = count
             while place < end:

@@ -3,8 +3,8 @@
 A *tuple* is three words: the two halves of the key's hash, and the offset. The table (`table`) stores offset + 1. The second
 half of the hash selects the partition that a key is spilled to.
 
-The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein), under a random key of the data directory: a client cannot
-construct two keys that collide.
+The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein). Its key is random for each data directory, so a client
+cannot construct two record keys that collide.
 """
 
 import cython
@@ -93,7 +93,7 @@ def hash_row(
         if record.is_odd or record.key_size < 0 or not record.has_value:
             is_plain = False
         if record.key_size >= 0 and offset >= least_offset and offset < end_offset:
-            # The hash may be written later: several keys are hashed at a time.
+            # The hash may be written later, because several keys are hashed at a time.
             hash_key(hasher, cython.address(tuples[count, 0]), payload + record.key_start, record.key_size)
             tuples[count, 2] = cython.cast(uint64_t, offset)
             count += 1
@@ -121,12 +121,12 @@ def hash_records(
     end_offset: int64_t,
     may_use_vectors: cython.bint = True,
 ) -> tuple[cython.int, int64_t]:
-    """Append the tuples of all records with keys and offsets in [least_offset, end_offset) in rows with STEP MAP.
+    """Append a tuple for each record with a key and an offset in [least_offset, end_offset) in rows with STEP MAP.
 
-    Continues from `state` up to `end_row`. Sets NOTE of each finished row to the size of its records + 1 if all have key and
-    value, none is odd and their offsets ascend, else to 0. Returns (fault, number of tuples): after BUFFER_FULL call again with
-    empty `tuples`; for CORRUPT and OUT_OF_ORDER the state holds the row. Eight keys are hashed at a time if the processor
-    supports it, unless `may_use_vectors` is False.
+    Continues from `state` up to `end_row`. Sets the NOTE of each finished row to the size of its records + 1 if all of them have
+    keys and values, none is odd, and their offsets ascend; otherwise to 0. Returns (fault, number of tuples). After BUFFER_FULL,
+    call again with empty `tuples`; after CORRUPT or OUT_OF_ORDER, `state` has the row. Eight keys are hashed at a time if the
+    processor supports it, unless `may_use_vectors` is False.
     """
     data_start: input_bytes = start_of(data)
     unpacked_start: input_bytes = start_of(unpacked)
@@ -168,11 +168,11 @@ def put_tuples(
     end: int64_t,
     are_in_order: cython.bint = True,
 ) -> tuple[int64_t, int64_t]:
-    """Put tuples `start` to `end` into the table, later ones over earlier ones; return (next tuple, keys in the table).
+    """Put tuples `start` to `end` into the table; return (next tuple, keys in the table).
 
-    Unless `are_in_order`, greater offsets are put over smaller ones.
+    A tuple replaces the tuple of the same key in the table; unless `are_in_order`, it does so only if its offset is greater.
 
-    Stops at `max_size` keys, which is less than the number of slots, even if the next tuple's key is in the table.
+    Stops at `max_size` keys, which must be less than the number of slots, even if the next tuple's key is in the table.
     """
     slots: int64_t = table.shape[0]
     index: int64_t = start
@@ -208,7 +208,7 @@ def put_tuples(
 def find_key(
     table: cython.const[uint64_t][:, ::1], k0: uint64_t, k1: uint64_t, key: cython.const[uint8_t][::1]
 ) -> int64_t:
-    """Return the offset of a key, or MISSING."""
+    """Return the offset of a key; MISSING if the key is not in the table."""
     hashed: hash128 = siphash128(k0, k1, start_of(key), key.shape[0])
     return find(cython.address(table[0, 0]), table.shape[0], hashed.first, hashed.second)
 
@@ -222,7 +222,7 @@ def siphash(k0: uint64_t, k1: uint64_t, data: cython.const[uint8_t][::1]) -> tup
 def move_slots(
     table: cython.const[uint64_t][:, ::1], start: int64_t, end: int64_t, target: uint64_t[:, ::1]
 ) -> cython.void:
-    """Move slots `start` to `end` of a table into another table, which has room and none of these keys."""
+    """Copy slots `start` to `end` of a table to another table, which must have room for their keys, but none of these keys."""
     slots: int64_t = target.shape[0]
     index: int64_t
     slot: int64_t
@@ -246,7 +246,7 @@ def take_tuples(
     count: int64_t = 0
     with cython.nogil:
         while slot < table.shape[0] and count < tuples.shape[0]:
-            # A branch would be mispredicted for every third slot; instead, the next tuple overwrites that of an empty slot.
+            # A branch would be mispredicted for every third slot. So every slot is copied; the next copy overwrites an empty one.
             tuples[count, 0] = table[slot, 0]
             tuples[count, 1] = table[slot, 1]
             tuples[count, 2] = table[slot, 2] - 1
@@ -258,15 +258,15 @@ def take_tuples(
 def take_offsets(table: cython.const[uint64_t][:, ::1], words: int64_t[::1]) -> int64_t:
     """Write the table's offsets to the front of `words`, which may be the table's own memory; return their number.
 
-    `words` has room for one more number than that.
+    `words` must have room for one number more than the table has offsets.
     """
     count: int64_t = 0
     slot: int64_t
     following: uint64_t
-    """An offset + 1."""
+    """An offset + 1, or EMPTY."""
     with cython.nogil:
         for slot in range(table.shape[0]):
-            # Writes never pass the slot being read, so they may overwrite the table itself.
+            # A write is never beyond the slot being read, so `words` may be the table itself.
             following = table[slot, 2]
             words[count] = cython.cast(int64_t, following - 1)
             count += following != EMPTY
@@ -283,7 +283,8 @@ def scatter(
 ) -> int64_t:
     """Append tuples to the buffers of their partitions, uint64[partitions, room, 3]; return the next tuple.
 
-    The bits of the hash's second half from `shift` on are the partition. Stops when a buffer is full; `fill` shows which.
+    The bits from `shift` on in the second half of its hash select a tuple's partition. Stops when a buffer is full; `fill`, the
+    number of tuples in each buffer, shows which.
     """
     mask: uint64_t = cython.cast(uint64_t, buffers.shape[0]) - 1
     index: int64_t = start
@@ -309,7 +310,7 @@ def take_missing(
     count: int64_t,
     offsets: int64_t[::1],
 ) -> int64_t:
-    """Write the offsets of tuples whose keys are not in the table with a later offset; return their number."""
+    """Write the offsets of the tuples whose keys are missing in the table or have no later offset there; return their number."""
     taken: int64_t = 0
     index: int64_t
     offset: int64_t

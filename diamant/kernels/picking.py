@@ -1,4 +1,4 @@
-"""The loop that picks candidate records: records with a key, or records with a text and later records with the same keys."""
+"""Picks candidate records: records with a key, or records with certain bytes and later records with the same keys."""
 
 import cython
 from cython.cimports.diamant.kernels.constants import fields, picking
@@ -14,7 +14,7 @@ from cython.cimports.libc.string import memcmp
 @cython.nogil
 @cython.exceptval(check=False)
 def add_key(table: uint64_t[:, ::1], hashed: hash128) -> int64_t:
-    """Add a new key to the table, which has room."""
+    """Add a new key to the table, which must have room; return 1."""
     slot: int64_t = slot_of(hashed.first, table.shape[0])
     while table[slot, 2] != 0:
         slot += 1
@@ -44,7 +44,7 @@ def pick_from_row(
     picked: int64_t[:, ::1],
     count: int64_t,
 ) -> tuple[int64_t, int64_t]:
-    """Run `pick_records` for one row; the number of records is -1 if it is corrupt."""
+    """Run `pick_records` for one row. Return (records picked, keys in the table), with -1 records if the row is corrupt."""
     position: int64_t = rows[fields.PAYLOAD_START, row]
     end: int64_t = rows[fields.PAYLOAD_END, row]
     start: int64_t
@@ -105,12 +105,12 @@ def pick_records(
     size: int64_t,
     picked: int64_t[:, ::1],
 ) -> tuple[cython.int, int64_t, int64_t, int64_t]:
-    """Pick data records of rows from `first` on; write row, start and end in the payload of each to `picked`, int64[n, 3].
+    """Pick data records from rows `first` to `end`; write each record's row and its start and end in the payload to `picked`.
 
-    `mode` (`constants.picking`) selects them, with the key or non-empty text `wanted`. The table `watched` holds `size` keys
+    `mode` (`constants.picking`) and `wanted`, a key or non-empty bytes, select the records. The table `watched` has `size` keys
     whose later records are picked as well. Batches that end before `least_offset` are skipped. Returns (fault, row, records
-    picked, keys in the table): on CORRUPT nothing of this row was picked; BUFFER_FULL asks for room for all its records, and
-    a quarter more in the table.
+    picked, keys in the table). After CORRUPT, nothing of this row has been picked. After BUFFER_FULL, `picked`, int64[n, 3],
+    and the table need room for all records of this row; a quarter of the table's slots must stay free.
     """
     row: int64_t = first
     count: int64_t = 0

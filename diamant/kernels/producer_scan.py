@@ -1,4 +1,4 @@
-"""The walk over a segment's headers to the next batch with a producer."""
+"""Walks over a segment's batch headers to the next batch with a producer."""
 
 import cython
 from cython.cimports.diamant.kernels.constants import fields
@@ -10,9 +10,10 @@ WINDOW_BYTES = cython.declare(cython.int, 4096)
 
 
 def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_offset: int64_t) -> int:
-    """Skip whole batches of magic 2 without a producer, from the batch at `position`; return the position after them.
+    """Skip whole batches of magic 2 without a producer, beginning at `position`; return the position after them.
 
-    That is `end`, or a batch that has a producer, is torn, damaged or unreadable, or begins at or above `end_offset`.
+    The result is `end`, or the position of a batch that has a producer or another magic, is torn, damaged or unreadable, or
+    begins at or above `end_offset`.
     """
     window = cython.declare(uint8_t[4096])
     start: int64_t = position
@@ -23,7 +24,7 @@ def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_o
         while position < end:
             if position + fields.HEADER_BYTES > start + size:
                 start = position
-                # Read one header after a large batch, else many headers of small batches.
+                # After a large batch, read one header; after a small batch, read the headers of many batches.
                 size = pread(fd, window, fields.HEADER_BYTES if length > WINDOW_BYTES else WINDOW_BYTES, position)
                 if size < fields.HEADER_BYTES:
                     break

@@ -34,7 +34,7 @@ def fault_of_integer(position: int64_t, end: int64_t, max_size: cython.int) -> c
 @cython.nogil
 @cython.exceptval(check=False)
 def skip_headers(data: input_bytes, position: int64_t, record_end: int64_t, end: int64_t) -> tuple[cython.int, int64_t]:
-    """Return (fault, position after the headers), starting at the header count at `position`."""
+    """Skip a record's headers, whose number is at `position`; return (fault, position after the headers)."""
     found: Integer = read_integer(data, position, end, 5)
     count: int64_t
     if found.position < 0:
@@ -155,9 +155,9 @@ def walk_bytes(
 
 
 def walk(data: cython.const[uint8_t][::1], record_count: int64_t, base_timestamp: int64_t) -> tuple:
-    """Return the fields of WalkOutcome; the records must fill `data` exactly.
+    """Check the records, which must fill `data` exactly; return the fields of `WalkOutcome`.
 
-    `base_timestamp` is within 2**62 of 0.
+    `base_timestamp` must be within 2**62 of 0.
     """
     end: int64_t = data.shape[0]
     start: input_bytes = cython.cast(input_bytes, cython.NULL)

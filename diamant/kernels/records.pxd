@@ -25,9 +25,9 @@ cdef struct Record:
     int64_t delta
     int64_t rest           # start of the offset delta
     int64_t key_start
-    int64_t key_size       # -1 without a key
+    int64_t key_size       # -1 if there is no key
     bint has_value
-    int64_t value_size     # -1 without a value
+    int64_t value_size     # -1 if there is no value
     int64_t end
 
 
@@ -70,7 +70,7 @@ cdef inline Integer read_long_integer(const uint8_t* data, int64_t position, int
 
 
 cdef inline Integer read_integer(const uint8_t* data, int64_t position, int64_t end, int max_size) noexcept nogil:
-    """Read a ZigZag integer of at most `max_size` bytes, nearly all of which have one or two."""
+    """Read a ZigZag integer of at most `max_size` bytes; fast for one or two bytes, which nearly all integers have."""
     cdef Integer found
     cdef uint8_t byte, second
     if position < end:
@@ -192,7 +192,7 @@ cdef inline uint64_t to_zigzag(int64_t value) noexcept nogil:
 
 
 cdef inline int64_t wrapping_sum(int64_t first, int64_t second) noexcept nogil:
-    """Return a sum modulo 2**64, since a damaged record may contain any numbers."""
+    """Return a sum modulo 2**64, because a damaged record may contain any numbers."""
     return <int64_t>(<uint64_t>first + <uint64_t>second)
 
 

@@ -1,9 +1,9 @@
-"""The compiled search of a chunk of batches for the certifying scan.
+"""Searches a chunk of batches for the certifying scan.
 
-It only identifies clean batches: batches with a valid checksum, exactly the declared number of well-formed records, none of the
-keys, and no needle anywhere. The plain reader examines all other batches again.
+The search only identifies clean batches: batches with a valid checksum, exactly the declared number of well-formed records, none
+of the keys, and no needle anywhere. The plain reader examines all other batches again.
 
-In files of any format it finds possible batch headers, at any byte.
+`next_header` finds possible batch headers at any byte of a file of any format.
 """
 
 import cython
@@ -25,7 +25,7 @@ from cython.cimports.libc.string import memcmp, memset
 input_integers = cython.typedef(cython.pointer(cython.const[int64_t]))
 input_words = cython.typedef(cython.pointer(cython.const[uint64_t]))
 
-# The concatenated keys, delimited by `bounds`; and `Needles.windows`.
+# The concatenated keys, delimited by `bounds`, and the contents of `Needles.windows`.
 Needles = cython.struct(
     keys=input_bytes,
     bounds=input_integers,
@@ -71,7 +71,7 @@ def quick_hash(data: input_bytes, size: int64_t) -> uint64_t:
 def is_needle(
     wanted: cython.pointer(Needles), word: uint64_t, data: input_bytes, place: int64_t, end: int64_t
 ) -> cython.bint:
-    """True if the `end` bytes contain a needle that has `word` at `place` of the bytes."""
+    """Tell whether the first `end` bytes of `data` contain a needle with its window `word` at `place` of `data`."""
     low: int64_t = 0
     high: int64_t = wanted.word_count
     middle: int64_t
@@ -99,7 +99,7 @@ def is_needle(
 @cython.nogil
 @cython.exceptval(check=False)
 def mark(wanted: cython.pointer(Needles), at: input_bytes) -> uint8_t:
-    """Return a window's mark in the filter."""
+    """Return the filter's mark for a window; 0 if the window is in no needle."""
     return wanted.filter[(load_little64(at) * search.MULTIPLIER) >> wanted.shift]
 
 
@@ -108,7 +108,7 @@ def mark(wanted: cython.pointer(Needles), at: input_bytes) -> uint8_t:
 @cython.nogil
 @cython.exceptval(check=False)
 def marks(wanted: cython.pointer(Needles), at: input_bytes) -> uint8_t:
-    """Return the marks of eight windows together: a match is rare."""
+    """Return the combined marks of eight windows; they are tested together because matches are rare."""
     return (
         mark(wanted, at)
         | mark(wanted, at + 4)
@@ -126,12 +126,12 @@ def marks(wanted: cython.pointer(Needles), at: input_bytes) -> uint8_t:
 @cython.nogil
 @cython.exceptval(check=False)
 def has_needle(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t) -> cython.bint:
-    """True if the `end` bytes contain a needle."""
+    """Tell whether the first `end` bytes of `data` contain a needle."""
     place: int64_t = 0
     compared: int64_t = 0
     while place + 8 <= end:
         if wanted.word_count == search.STRIDE and place >= compared:
-            # The windows of a single needle are compared directly, three times as fast as with the filter.
+            # The windows of a single needle are compared directly, which is three times as fast as the filter.
             place = next_candidate(data, place, end, wanted.words)
             compared = place + COMPARED_BYTES
             continue
@@ -149,7 +149,7 @@ def has_needle(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t)
 @cython.nogil
 @cython.exceptval(check=False)
 def has_no_key(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t, count: int64_t) -> cython.bint:
-    """True if `count` records fill the `end` bytes exactly, and none has a wanted key."""
+    """Tell whether `count` records fill the first `end` bytes of `data` exactly, and none has a wanted key."""
     position: int64_t = 0
     which: int64_t
     record: Record
@@ -168,7 +168,7 @@ def has_no_key(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t,
 
 
 def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift: cython.int) -> cython.void:
-    """Count the windows of 8 bytes in `data` by their hashes (window * MULTIPLIER) >> shift."""
+    """Count the 8-byte windows in `data` by their hashes, (window * MULTIPLIER) >> shift."""
     place: int64_t
     with cython.nogil:
         for place in range(data.shape[0] - 7):
@@ -178,7 +178,7 @@ def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift
 
 
 def rarest_span(data: cython.const[uint8_t][::1], counts: cython.const[uint32_t][::1], shift: cython.int) -> int64_t:
-    """Return the first start of four consecutive windows with the lowest total in `counts`; 0 if there are none."""
+    """Return the first start of four consecutive windows with the lowest total in `counts`; 0 if `data` is too short."""
     place: int64_t
     rarest: int64_t = 0
     least: uint64_t = 0xFFFFFFFFFFFFFFFF
@@ -205,7 +205,7 @@ def next_window(
     shift: cython.int,
     words: cython.const[uint64_t][::1],
 ) -> int64_t:
-    """Return the first position `place`, `place` + 4, ... before `end` with one of `Needles.windows`; -1 if there is none."""
+    """Return the first of the positions `place`, `place` + 4, ... at which one of `Needles.windows` is before `end`; else -1."""
     found: int64_t = -1
     word: uint64_t
     low: int64_t
@@ -244,10 +244,10 @@ def search_rows(
     hashes: cython.const[uint64_t][::1],
     amounts: int64_t[:, ::1],
 ) -> tuple[int64_t, int64_t]:
-    """Set the STEP of rows with SEARCH to CLEAN or LOOK_AGAIN; return (number of clean rows, their records).
+    """Set the STEP of rows with SEARCH to CLEAN or LOOK_AGAIN; return (number of clean rows, number of their records).
 
     `table` to `hashes` come from `Needles.windows`. Decompressed records are in `unpacked`. Batches, records and bytes of the
-    clean rows are added to `amounts`, int64[8, 3], by codec. The arguments from `data` to `table` are not empty.
+    clean rows are added to `amounts`, int64[8, 3], by codec. The arguments from `data` to `table` must not be empty.
     """
     wanted = cython.declare(Needles)
     memset(cython.address(wanted), 0, cython.sizeof(Needles))
@@ -309,13 +309,13 @@ Found = cython.struct(size=int64_t, is_framed=cython.bint)
 @cython.nogil
 @cython.exceptval(check=False)
 def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
-    """True if 8 bytes are the start of compressed data; raw snappy has no magic bytes."""
+    """Tell whether the 8 bytes at `at` begin data compressed with `codec`; never for raw snappy, which has no magic bytes."""
     if codec == finding.GZIP:
         return at[0] == 0x1F and at[1] == 0x8B and at[2] == 0x08
     if codec == finding.SNAPPY:
         return memcmp(at, b"\x82SNAPPY", 7) == 0
     if codec in (finding.LZ4, finding.ZSTD):
-        # Or a frame that decompressors skip; such frames are the same in lz4 and zstd.
+        # Frames that decompressors skip count, too; they are the same in lz4 and zstd.
         return load_big32(at) == (0x04224D18 if codec == finding.LZ4 else 0x28B52FFD) or (
             at[0] >> 4 == 5 and load_big32(at) & 0xFFFFFF == 0x2A4D18
         )
@@ -327,7 +327,7 @@ def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
-    """Check a position for a header; `length` bytes follow in memory, `left` in the file. The size is 0 if there is none."""
+    """Find a header of magic 2 at `at`; the size is 0 if there is none. `length` bytes follow in memory, `left` in the file."""
     found = cython.declare(Found)
     codec: cython.int
     found.size = 0
@@ -351,7 +351,7 @@ def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
 @cython.nogil
 @cython.exceptval(check=False)
 def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
-    """Check like `current`, for magic 0 and 1. The checksum must not be zero; the attributes must be a codec and one bit."""
+    """Find a header of magic 0 or 1, like `current`. Its checksum must not be 0; its attributes must be a codec and one bit."""
     found = cython.declare(Found)
     codec: cython.int = at[17] & fields.CODEC_MASK
     found.size = 0
@@ -381,9 +381,9 @@ def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
 def next_header(
     data: cython.const[uint8_t][::1], place: int64_t, stop: int64_t, left: int64_t
 ) -> tuple[int64_t, int64_t, cython.bint]:
-    """Return (place, size, is framed) of the first header from `place` on, before `stop`; (-1, 0, False) if there is none.
+    """Return (place, size, is framed) of the first header at or after `place` and before `stop`; (-1, 0, False) if none.
 
-    PAD_BYTES zeros must follow `data`; `left` is the number of bytes of the file from the start of `data`.
+    `data` must end with PAD_BYTES additional zeros. `left`: the number of bytes in the file from the start of `data` on.
     """
     length: int64_t = data.shape[0] - finding.PAD_BYTES
     found = cython.declare(Found)
@@ -407,9 +407,9 @@ def next_header(
 
 
 def has_text(data: bytes, texts: tuple, flags: bytes) -> cython.bint:
-    """Return whether `data` contains one of `texts`, or a backslash before a byte that is set in the 256 `flags`.
+    """Tell whether `data` contains one of `texts`, or a backslash followed by a byte whose entry in the 256 `flags` is set.
 
-    A backslash before two octal digits counts, too; a zero may follow each byte, as in UTF-16.
+    A backslash followed by two octal digits counts, too. A zero may follow each of these bytes, as in UTF-16.
     """
     start: input_bytes = data
     size: int64_t = len(data)

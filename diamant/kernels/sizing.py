@@ -1,4 +1,4 @@
-"""The loop that sums the sizes of records by key."""
+"""Sums the sizes of records by key."""
 
 import cython
 from cython.cimports.diamant.kernels.constants import fields, sizes
@@ -14,7 +14,7 @@ from cython.cimports.libc.string import memcpy
 @cython.nogil
 @cython.exceptval(check=False)
 def group_of(table: uint64_t[:, ::1], hashed: hash128, count: int64_t) -> int64_t:
-    """Return the group of a key; a new key is added to the table, which has room, with group `count`."""
+    """Return the group of a key. A new key is added to the table, which must have room, as group `count`."""
     slot: int64_t = slot_of(hashed.first, table.shape[0])
     while table[slot, 2] != 0 and (table[slot, 0] != hashed.first or table[slot, 1] != hashed.second):
         slot += 1
@@ -44,9 +44,9 @@ def sum_sizes(
 ) -> tuple[cython.int, int64_t, int64_t, int64_t]:
     """Sum the sizes of data records with keys, from `least_offset` on, in rows with well-formed records.
 
-    Each key has one of the first `count` `groups`, int64[n, SIZES], a slot in `table`, which is larger and initially empty, and
-    its bytes in the first `used` bytes of `keys`. Returns (fault, row, groups, bytes of keys): BUFFER_FULL asks for room for as
-    many groups as this row has records, and for the bytes of all their keys.
+    So far there are `count` groups, one for each key, in `groups`, int64[n, SIZES]; their keys are in the first `used` bytes of
+    `keys`, and in `table`, which must have more slots than there are groups, and is empty at first. Returns (fault, row, groups,
+    bytes of keys). After BUFFER_FULL, `groups` needs room for all records of this row, and `keys` for the row's payload.
     """
     row: int64_t = first
     left: int64_t

@@ -1,10 +1,9 @@
 """Stretches of a segment (`constants.stretches`), recorded while the map is built, so that the rewrite can skip some of them.
 
-A stretch consists of batches that the rewrite drops unread if none of their offsets is the last of a key, as `judging.decide`
-would.
+The rewrite drops a stretch unread if none of its offsets is the last of a key; `judging.decide` would drop its batches, too.
 
-This module also carries notes of rows from the map to the rewrite. A row has a note if it is a data batch of magic 2 that begins
-at or above a given offset.
+This module also carries notes of rows from the map to the rewrite. A row has a note if its batch is a data batch of magic 2 that
+begins at or above a given offset.
 """
 
 import cython
@@ -29,7 +28,7 @@ from cython.cimports.libc.stdint import int64_t, uint32_t
 @cython.nogil
 @cython.exceptval(check=False)
 def is_plain(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
-    """True if a row may be part of a stretch."""
+    """Tell whether a row may be part of a stretch."""
     return (
         rows[fields.MAGIC, row] == 2
         and rows[fields.NOTE, row] > 0
@@ -49,8 +48,8 @@ def note_stretches(
 ) -> int:
     """Record the stretches in the first `count` rows of a chunk at `position`; return their number.
 
-    A stretch ends as soon as it has `stretch_bytes`; shorter ones are dropped. `stretches` has room for one more than can be
-    in the chunk.
+    A stretch ends as soon as it has `stretch_bytes`; shorter stretches are not recorded. `stretches` must have room for one more
+    stretch than the chunk can contain.
     """
     row: int64_t
     found: int64_t = 0
@@ -83,7 +82,7 @@ def note_stretches(
 @cython.nogil
 @cython.exceptval(check=False)
 def has_any(ascending: cython.const[int64_t][::1], first: int64_t, last: int64_t) -> cython.bint:
-    """True if any of the numbers is between `first` and `last`, inclusive."""
+    """Tell whether any of the numbers is between `first` and `last`, inclusive."""
     low: int64_t = 0
     high: int64_t = ascending.shape[0]
     middle: int64_t
@@ -105,9 +104,9 @@ def ranges_to_read(
     ranges: int64_t[:, ::1],
     counts: int64_t[::1],
 ) -> int:
-    """Set the ranges to read, from `position` to the end of the stretches; return their number.
+    """Write the ranges to read between `position` and the end of the last stretch to `ranges`; return their number.
 
-    There is at most one range more than stretches; the last one ends with the last stretch, and may be empty. Skipped stretches
+    There is at most one range more than stretches; the last range ends with the last stretch, and may be empty. Skipped stretches
     are added to `counts`. `latest` (offsets of last records) and `retained` (last offsets of batches that must stay) ascend.
     """
     index: int64_t
@@ -140,7 +139,7 @@ def ranges_to_read(
 @cython.nogil
 @cython.exceptval(check=False)
 def has_note(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
-    """True if a row has a note."""
+    """Tell whether a row has a note."""
     return (
         rows[fields.MAGIC, row] == 2
         and rows[fields.ATTRIBUTES, row] & fields.CONTROL == 0
@@ -151,7 +150,7 @@ def has_note(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: in
 def take_notes(
     rows: cython.const[int64_t][:, ::1], count: int64_t, least_offset: int64_t, notes: uint32_t[::1]
 ) -> int64_t:
-    """Write the notes of the first rows, up to the available room; return the total number of notes."""
+    """Write the notes of the first `count` rows to `notes`, as many as fit; return the number of rows that have a note."""
     found: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -166,7 +165,7 @@ def take_notes(
 def give_notes(
     rows: int64_t[:, ::1], first: int64_t, end: int64_t, least_offset: int64_t, notes: cython.const[uint32_t][::1]
 ) -> int64_t:
-    """Set the NOTE of rows that have one to the next of `notes`, or 0 after the last; return the number of these rows."""
+    """Set the NOTE of each row that has one to the next of `notes`, or to 0 after the last; return the number of these rows."""
     found: int64_t = 0
     row: int64_t
     with cython.nogil:

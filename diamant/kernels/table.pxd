@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 
 cdef inline int64_t slot_of(uint64_t first, int64_t slots) noexcept nogil:
-    """Return the first slot that a hash is looked for in; it grows with the hash."""
+    """Return the slot at which the search for a hash begins; greater hashes have later slots."""
     return <int64_t>((first >> 32) * <uint64_t>slots >> 32)
 
 

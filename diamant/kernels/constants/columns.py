@@ -1,4 +1,4 @@
-"""Numbers of the walk that writes records as columns."""
+"""Constants of the walk that writes records as columns."""
 
 # Bits: wanted fields of a record.
 WANT_KEYS = 1
@@ -22,11 +22,11 @@ MIN_TIMESTAMP = 2
 MAX_TIMESTAMP = 3
 BOUNDS = 4
 
-# State between calls, int64[STATE_FIELDS]; all 0 before the first.
+# State between calls, int64[STATE_FIELDS]; all 0 before the first call.
 COUNT = 0
-"""Records in the columns."""
+"""Number of records in the columns."""
 HEADERS = 1
-"""Headers of these records."""
+"""Number of headers of these records."""
 WALKED = 2
-"""Records that were read."""
+"""Number of records that were read."""
 STATE_FIELDS = 3

@@ -1,6 +1,6 @@
 """The fields of the rows that kernels read and write, one row per batch of a chunk: int64[FIELDS, rows].
 
-Also the faults of a chunk, and the constants of batches that kernels need.
+This module also has the faults of a chunk, and the constants of batches that kernels need.
 """
 
 # Fields of a row, from the header of the batch.
@@ -35,9 +35,9 @@ EXTRA_START = 20
 EXTRA_END = 21
 """Range of finished output bytes: a whole batch, or compressed records."""
 RETAINED = 22
-"""1 if at least an empty header must be kept."""
+"""1 if at least the header of the batch must be kept."""
 DROPS_ALL = 23
-"""0, or the fate of all records."""
+"""The fate of all records of the batch if it is already known; otherwise 0."""
 FIELDS = 24
 
 # Faults of a chunk or its records.
@@ -45,7 +45,7 @@ NO_FAULT = 0
 BAD_HEADER = 1
 CORRUPT = 2
 OUT_OF_ORDER = 3
-"""Offsets that do not ascend."""
+"""The offsets do not ascend."""
 BUFFER_FULL = 4
 """Not an error: call again with more room."""
 

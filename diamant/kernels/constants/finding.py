@@ -1,9 +1,9 @@
-"""Limits of batch headers, for a search that looks for a batch at every byte."""
+"""Limits for the batch headers that a search accepts when it looks for a batch at every byte."""
 
 MAX_SIZE = 256 * 1024 * 1024
 """Size of the largest batch that the search accepts."""
 MIN_OLD_SIZE = 26
-"""Least size of an entry of magic 0 or 1."""
+"""Minimum size of an entry of magic 0 or 1."""
 MAX_OLD_KEY_BYTES = 64 * 1024
 PAD_BYTES = 128
 """Number of zeros that must follow the searched bytes."""

@@ -1,4 +1,4 @@
-"""The fields of a group of records with one key, int64[SIZES]."""
+"""The fields of a group of records with the same key, int64[SIZES]."""
 
 RECORDS = 0
 BYTES = 1

@@ -1,4 +1,4 @@
-"""The steps of rows in the rewrite. The first four are outcomes of the batch."""
+"""The steps of rows in the rewrite. The first four are final outcomes of a batch."""
 
 DROP = 0
 COPY = 1

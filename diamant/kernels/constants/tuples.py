@@ -1,4 +1,4 @@
-"""Tuples of hash and offset, their table, and the state of the walk that makes them."""
+"""Constants of tuples of hash and offset, of their table, and of the walk that makes the tuples."""
 
 ENTRY_BYTES = 24
 EMPTY = 0
@@ -20,6 +20,7 @@ LAST_SEEN = 3
 IS_PLAIN = 4
 """1 if all records of the row so far have keys and values, and none is odd."""
 DISORDERED = 5
-"""0 refuses rows whose offsets do not ascend up to their last offset; ACCEPTED allows them, and becomes 1 + the first one."""
+"""0: record offsets that do not ascend, or lie outside their batch's range, are a fault. ACCEPTED: they are allowed, and 1 + the
+first row with such offsets replaces ACCEPTED."""
 STATE_FIELDS = 6
 ACCEPTED = -1

@@ -1,4 +1,4 @@
-"""The faults found by a walk over a produced batch's records, as numbers, since kernels have no strings."""
+"""The faults found by a walk over a produced batch's records, as numbers, because kernels have no strings."""
 
 NO_FAULT = 0
 CUT_OFF = 1
