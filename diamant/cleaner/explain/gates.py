@@ -56,7 +56,7 @@ def least(condition: Callable[[int], bool], most: int = MAX_BYTES) -> int | None
 
 
 def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]:
-    """Return the gates that keep the cleaner from the whole log."""
+    """Return the gates that keep the cleaner from cleaning anything in the log."""
     gates = []
     if not view.is_enabled:
         gates.append(Gate(CLEANER_DISABLED, "the cleaner is off (log.cleaner.enable=false): it works on request only"))

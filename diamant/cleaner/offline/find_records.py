@@ -243,7 +243,7 @@ def text_in(pattern: bytes) -> bytes:
         if is_literal and not depth:
             text += part[-1:]
         else:
-            # The last byte may occur zero times.
+            # With a `*`, `?` or `{`, the last byte may occur zero times.
             longest = max(longest, text[:-1] if part[:1] in b"*?{" else text, key=len)
             text = b""
         depth += (part == b"(") - (part == b")")

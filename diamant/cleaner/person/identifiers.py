@@ -71,7 +71,7 @@ class IdentifierStep(NamedTuple):
     partition: int | None = None
     offset: int | None = None
     by: str | None = None
-    """The name of the identifier by which the teaching record was found."""
+    """The name of the identifier by which the record that taught it was found."""
 
 
 class Lesson(NamedTuple):

@@ -354,7 +354,7 @@ def step_line(step: IdentifierStep) -> Mapping[str, Any]:
 
 
 def topic_line(topic: str, counts: SearchedTopic, schema_problems: Iterable[str]) -> Mapping[str, Any]:
-    """Return the line at the end of a topic."""
+    """Return the line that ends a topic."""
     problems = list(counts.problems)
     if counts.undecided:
         problems.append(

@@ -5,7 +5,7 @@ and base sequence, timestamp type, transactional and control bits. New: CRC, len
 records (CreateTime), the base timestamp (the delete horizon if there is one, else the first record's), and the attributes'
 horizon bit. A rebuilt batch uses the original codec at its default level; a batch without records uses no codec.
 
-Batches of magic 0 and 1 become magic 2, without leader epoch and producer, from the first to the last remaining record.
+Batches of magic 0 and 1 become magic 2, without leader epoch and producer. They begin and end with a remaining record.
 
 Source: Kafka's MemoryRecords.buildRetainedRecordsInto and DefaultRecordBatch.writeEmptyHeader.
 """

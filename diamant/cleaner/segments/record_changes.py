@@ -35,7 +35,7 @@ def write_changed(
     """Write and sync the `.cleaned` files of the segment at `base_offset`, with the records that `changed` returns. Blocking.
 
     `changed` returns None to remove a record. Batches for which `touches` returns False are copied without reading their records.
-    If no record changes, return None and leave no files. Raises CorruptLog for unreadable data; no error leaves files behind.
+    If no record changes, return None and leave no files. Raises CorruptLog for unreadable data. No files are left after an error.
     """
     path = names.log_file(directory, base_offset)
     writer = SegmentWriter(

@@ -104,7 +104,7 @@ class BatchesInMemory:
 
 
 class ChunkReader:
-    """Reads chunks. Memory: `read_bytes` or one larger batch, and 200 bytes for each possible batch (of 61 bytes) in them."""
+    """Reads chunks. Memory: `read_bytes` or one larger batch, and a row of 200 bytes for every 61 bytes of `read_bytes`."""
 
     def __init__(self, read_bytes: int = ENGINE_LIMITS.read_bytes) -> None:
         self._buffer = in_large_pages(numbers("B", read_bytes))

@@ -222,7 +222,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
     """Find the partitions in `path`, a log directory or the directory of one partition. The metadata log is omitted
     unless `path` is its directory.
 
-    Raises StorageError if a broker holds the directory, or if it has no partitions.
+    Raises StorageError if a broker has locked the directory, or if it has no partitions.
     """
     path = os.path.abspath(path)
     is_partition = is_partition_directory(env, path)
@@ -255,7 +255,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
 
 
 def is_partition_directory(env: Env, path: str) -> bool:
-    """Tell whether a directory belongs to a partition, because it has segments in it, and is not a log directory."""
+    """Tell whether a directory has segments in it, which makes it a partition's directory, not a log directory."""
     return any(names.is_segment_file(name) for name in env.list_dir(path))
 
 
@@ -270,7 +270,7 @@ def check_is_log_directory(env: Env, path: str, *, has_partitions: bool, problem
 
 
 def lock_for_reading(env: Env, log_directory: str) -> ReadLock | None:
-    """Lock a log directory against brokers; return None if it has no `.lock` file. Raises StorageError if a broker has it."""
+    """Lock a log directory against brokers; None if it has no `.lock` file. Raises StorageError if a broker has locked it."""
     try:
         return env.lock_for_reading(f"{log_directory}/{names.LOCK}")
     except StorageError as error:
@@ -294,7 +294,7 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: Mapping[TopicPa
             found.append(list_partition(env, directory, partition, starts))
         except OSError as error:
             opened.problems.append(Problem.of(directory, error))
-    # Directories of other programs, such as dbus-1, may also look like partitions by their names.
+    # Directories of other programs may also be named like partitions, for example dbus-1.
     check_is_log_directory(
         env, opened.path, has_partitions=any(one.segments for one in found), problems=opened.problems
     )
