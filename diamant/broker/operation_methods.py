@@ -373,7 +373,7 @@ class BrokersOperations:
         return await perform(self.of, "brokers.down", locals())
 
     async def up(self, broker: int, *, lag: Duration = 0) -> LeaderReport:
-        """Bring a broker back, in sync at once or later. See `UpRequest`."""
+        """Bring a broker back, in sync immediately or later. See `UpRequest`."""
         return await perform(self.of, "brokers.up", locals())
 
     async def fence(self, broker: int) -> LeaderReport:

@@ -264,7 +264,7 @@ class RemotePersonOperations:
         registry: str | None = None,
         timeout: Duration | None = None,
     ) -> Iterator[JsonObject]:
-        """Show all records of a person, over all topics of the map."""
+        """Show all records of a person in all topics of the map."""
         return self.of.stream("POST /v1/person/show", locals())
 
     def suggest(
@@ -395,7 +395,7 @@ class RemoteBrokersOperations:
         return self.of.perform("POST /v1/brokers/{broker}/down", locals())
 
     def up(self, broker: int, *, lag: Duration = 0, timeout: Duration | None = None) -> JsonObject:
-        """Bring a broker back, in sync at once or later."""
+        """Bring a broker back, in sync immediately or later."""
         return self.of.perform("POST /v1/brokers/{broker}/up", locals())
 
     def fence(self, broker: int, *, timeout: Duration | None = None) -> JsonObject:
