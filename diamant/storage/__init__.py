@@ -1,1 +1,1 @@
-"""Storage in Apache Kafka's file formats. Errors, file names and properties are here, the rest is in subfolders."""
+"""Storage in Apache Kafka's file formats. Errors, file names and properties are here; the rest is in subpackages."""

@@ -1,9 +1,9 @@
-"""One configuration: its name, type, default, allowed values and documentation, and the parsing of its text.
+"""The definition of a configuration: its name, type, default, allowed values and documentation, and how it is parsed.
 
-Texts are parsed as in Kafka (``ConfigDef.parseType``): surrounding blanks are ignored, booleans are case-insensitive, numbers
-are decimal within the range of their Java type, and commas separate lists. Errors use Kafka's wording, because users search
-for it. Tables of these keys are the only description of a configuration: they parse values, answer DescribeConfigs and
-generate docs/reference/configuration.md.
+Values are parsed as in Kafka (``ConfigDef.parseType``): surrounding blanks are ignored, booleans are case-insensitive, numbers
+are decimal within the range of their Java type, and commas separate list entries. Errors use Kafka's wording, because users
+search for it. Tables of ConfigKey are the single source of truth: from them, values are parsed, DescribeConfigs is answered
+and docs/reference/configuration.md is generated.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DOUBLE_MAX = 1.7976931348623157e308
 
 
 HIDDEN = "[hidden]"
-"""The text shown instead of a sensitive value, as in Kafka (``Password.HIDDEN``)."""
+"""Shown instead of a sensitive value, as in Kafka (``Password.HIDDEN``)."""
 
 
 class ConfigType(IntEnum):
-    """The types, by their numbers in DescribeConfigs (``ConfigEntry.ConfigType``, KIP-569)."""
+    """The types of configurations, with their codes in DescribeConfigs (``ConfigEntry.ConfigType``, KIP-569)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -46,7 +46,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """The sources of values, by their numbers in DescribeConfigs (``DescribeConfigsResponse.ConfigSource``)."""
+    """The sources of values, with their codes in DescribeConfigs (``DescribeConfigsResponse.ConfigSource``)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -59,7 +59,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One source of a configuration's value. Lists of synonyms begin with the effective one."""
+    """One source of a configuration's value. A list of synonyms begins with the one in effect."""
 
     name: str
     value: str | None
@@ -80,11 +80,11 @@ class DescribedConfig(NamedTuple):
 
 
 class ConfigError(ValueError):
-    """An invalid configuration. ``str()`` has its name, the value and the allowed values."""
+    """An invalid configuration. The message states its name, the value and the allowed values."""
 
 
 class InvalidValue(ConfigError):
-    """A value that its key does not allow."""
+    """A value that the configuration does not allow."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         super().__init__(f"Invalid value {_shown(value)} for configuration {name}: {reason}")
@@ -94,7 +94,7 @@ class InvalidValue(ConfigError):
 
 
 class EmptyEntry(ConfigError):
-    """A list with nothing between two commas."""
+    """A list with an empty entry, such as ``a,,b``."""
 
 
 def _shown(value: object) -> str:
@@ -103,7 +103,7 @@ def _shown(value: object) -> str:
 
 
 class Validator(NamedTuple):
-    """The allowed values of a key: ``check(name, value)`` raises InvalidValue, ``allowed`` describes them."""
+    """The allowed values of a configuration, as ``allowed`` says; for others, ``check(name, value)`` raises InvalidValue."""
 
     allowed: str
     check: Callable[[str, Value], None]
@@ -115,8 +115,8 @@ class ConfigKey:
     """One row of a table of configurations.
 
     ``synonyms``: the broker configurations that set the default of a topic configuration, in Kafka's order of precedence.
-    ``is_dynamic``: can be changed while the broker runs. ``is_internal``: used by Kafka only in tests, or unknown to
-    Kafka; DescribeConfigs shows the configuration only if it is set.
+    ``is_dynamic``: can be changed while the broker runs. ``is_internal``: used only in Kafka's tests, or unknown to Kafka;
+    DescribeConfigs shows such a configuration only if it is set.
     """
 
     name: str
@@ -164,7 +164,7 @@ def setting(
     is_dynamic: bool = False,
     is_internal: bool = False,
 ) -> T:
-    """Declare a field named like a configuration, with underscores for dots. `settings_of` returns its row."""
+    """Declare a configuration as a field, whose name has underscores instead of dots. `settings_of` returns its row."""
     value = cast(Value, sorted(default) if isinstance(default, frozenset) else default)
     row = ConfigKey("", type, value, documentation, validator, synonyms, is_dynamic, is_internal)
     declared: T = field(default=default, metadata={_ROW: row})
@@ -172,7 +172,7 @@ def setting(
 
 
 def settings_of(declaring: type) -> list[ConfigKey]:
-    """Return the rows of a class with declared settings, which may be a dataclass, in order of declaration."""
+    """Return the rows of the settings declared in a class (a dataclass or not), in order of declaration."""
     declared = getattr(declaring, "__dataclass_fields__", None) or vars(declaring)
     return [
         replace(field.metadata[_ROW], name=name.replace("_", "."))
@@ -191,7 +191,7 @@ _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
 def parse_value(name: str, type_: ConfigType, text: str) -> Value:
-    """Parse a text as a value of the type (``ConfigDef.parseType``); lists become ``list[str]``."""
+    """Parse ``text`` as a value of type ``type_`` (``ConfigDef.parseType``); a list becomes ``list[str]``."""
     text = text.strip(_BLANKS)
     if type_ is ConfigType.BOOLEAN:
         if text.lower() not in ("true", "false"):
@@ -199,7 +199,7 @@ def parse_value(name: str, type_: ConfigType, text: str) -> Value:
         return text.lower() == "true"
     if type_ in _BITS:
         limit = 1 << (_BITS[type_] - 1)
-        # A longer text is out of range anyway; the bound keeps texts of hostile length from int().
+        # A longer string is out of range anyway, and int() is slow for one of hostile length.
         if len(text) <= 64 and _INTEGER.fullmatch(text) and -limit <= (number := int(text)) < limit:
             return number
         raise InvalidValue(name, text, f"Not a number of type {type_.name}")
@@ -256,17 +256,17 @@ def _format_double(value: float) -> str:
 
 
 def at_least(low: int) -> Validator:
-    """A number from ``low`` upwards (``ConfigDef.Range.atLeast``)."""
+    """Allow numbers from ``low`` upwards (``ConfigDef.Range.atLeast``)."""
     return Validator(f"at least {low}", lambda name, value: _check_range(name, value, low, None))
 
 
 def between(low: float, high: float) -> Validator:
-    """A number from ``low`` to ``high``, both included (``ConfigDef.Range.between``)."""
+    """Allow numbers from ``low`` to ``high``, both included (``ConfigDef.Range.between``)."""
     return Validator(f"{low} to {high}", lambda name, value: _check_range(name, value, low, high))
 
 
 def between_or(low: int, high: int, other: int) -> Validator:
-    """A number from ``low`` to ``high``, or ``other`` (Kafka's ``GzipCompression.LevelValidator``)."""
+    """Allow numbers from ``low`` to ``high``, and ``other`` (Kafka's ``GzipCompression.LevelValidator``)."""
 
     def check(name: str, value: Value) -> None:
         if isinstance(value, int) and not low <= value <= high and value != other:
@@ -276,7 +276,7 @@ def between_or(low: int, high: int, other: int) -> Validator:
 
 
 def any_of(*words: str) -> Validator:
-    """One of these words (``ConfigDef.ValidString``)."""
+    """Allow one of these words (``ConfigDef.ValidString``)."""
 
     def check(name: str, value: Value) -> None:
         if value not in words:
@@ -286,7 +286,7 @@ def any_of(*words: str) -> Validator:
 
 
 def list_of(*words: str) -> Validator:
-    """A list of these words without duplicates, or an empty list (``ConfigDef.ValidList``)."""
+    """Allow a list of these words, which may be empty; duplicates are dropped (``ConfigDef.ValidList``)."""
 
     def check(name: str, value: Value) -> None:
         for entry in _entries(value):
@@ -322,4 +322,4 @@ def _check_throttled_replicas(name: str, value: Value) -> None:
 
 
 THROTTLED_REPLICAS = Validator("* or a list of partition:broker", _check_throttled_replicas)
-"""Kafka's ``ThrottledReplicaListValidator``."""
+"""Kafka's ``ThrottledReplicaListValidator``: allows ``*`` or a list of ``partition:broker``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class StorageError(Exception):
-    """A log directory cannot be used as requested: in use by another process, wrong version, wrong owner."""
+    """A log directory cannot be used as requested: for example, its lock is held, or its version or owner is wrong."""
 
 
 class InUse(StorageError):
@@ -20,7 +20,7 @@ class WrongInput(StorageError):
 
 
 class RecordTooLarge(StorageError):
-    """A record of a compressed batch exceeds its topic's `max.decompressed.message.bytes`, which was higher before.
+    """A record in a compressed batch exceeds its topic's `max.decompressed.message.bytes`, which used to be higher.
 
     `path` names the file, `position` the start of the batch, `reason` the sizes.
     """
@@ -35,7 +35,7 @@ class RecordTooLarge(StorageError):
 class CorruptLog(StorageError):
     """The contents of a file violate its format.
 
-    `path` names the file, `position` the first invalid byte (in a text file the line, counted from 1), `reason` the expected
+    `path` names the file, `position` the first invalid byte (in a text file, the line, counted from 1), and `reason` the expected
     and actual contents.
     """
 

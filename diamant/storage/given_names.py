@@ -1,7 +1,7 @@
-"""The grammar of the names that the broker and Kafka give in a log directory. Any other name was given by someone else.
+"""Recognizes the names that the broker and Kafka give to files in a log directory. Any other name was given by someone else.
 
-It consists of the constants of `names` that also name the files. Numbers must have the length with which they are written, so
-that a name has no room for anything else. The name of a directory ends with a slash.
+The patterns are built from the constants in `names` with which the files are named. Numbers must have as many digits as the
+broker writes, so that a name has no room for anything else. The name of a directory ends with a slash.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ _IN_A_STAGING_PLACE = re.compile(_OUTPUT)
 
 
 def is_given_at_the_top(name: str) -> bool:
-    """Tell whether the broker or Kafka gives a name directly in a log directory, except to a partition."""
+    """Return whether the broker or Kafka uses this name directly in a log directory, other than for a partition."""
     return _AT_THE_TOP.fullmatch(name) is not None
 
 
 def is_given_in_a_partition(name: str) -> bool:
-    """Tell whether the broker or Kafka gives a name below a partition's directory, to which the name is relative."""
+    """Return whether the broker or Kafka uses this name, relative to a partition's directory, for a file in it."""
     return _IN_A_PARTITION.fullmatch(name) is not None
 
 
 def is_given_to_a_partition(name: str) -> bool:
-    """Tell whether a directory's name has the form of a partition's, in use or set aside."""
+    """Return whether a directory's name has the form used for partitions, whether in use or set aside."""
     return _PARTITION.fullmatch(name) is not None
 
 
 def is_given_to_an_output(name: str) -> bool:
-    """Tell whether a job on Spark gives a name below the common directory of all jobs."""
+    """Return whether a Spark job uses this name, relative to the directory that all jobs share."""
     return _IN_A_STAGING_PLACE.fullmatch(name) is not None
 
 
 def is_job_id(text: str) -> bool:
-    """Tell whether a text has the form of the id of an erasure or redaction."""
+    """Return whether a string has the form of the id of an erasure or redaction."""
     return _IS_JOB.fullmatch(text) is not None
 
 
 def is_certificate_name(name: str) -> bool:
-    """Tell whether a file in a log directory has the name of a certificate, pending ones included."""
+    """Return whether a file in a log directory is named like a certificate, finished or pending."""
     return _IS_CERTIFICATE.fullmatch(name) is not None

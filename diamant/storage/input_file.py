@@ -1,6 +1,6 @@
-"""Opens regular files only, without waiting, and reads them only up to a bound.
+"""Opens only regular files, without waiting, and reads them only up to a limit.
 
-A name may belong to a pipe, whose opening or reading may never end, to an endless device, or to a sparse file of any size.
+A path may name a pipe, which can block forever when it is opened or read, an endless device, or a sparse file of any size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = (
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tuple[int, os.stat_result]:
     """Open a file without waiting; return its descriptor and status. Raises OSError if it is not a regular file.
 
-    `flags`: those of `os.open` besides O_CLOEXEC. With O_TRUNC only a regular file is emptied.
+    `flags` are those of `os.open`; O_CLOEXEC is always added. O_TRUNC empties only a regular file.
     """
     # Without O_NONBLOCK, opening a pipe would block. The flag has no effect on regular files.
     fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_CLOEXEC | os.O_NONBLOCK, mode)
@@ -40,12 +40,12 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tupl
 
 
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Return a file's contents. Raises OSError before any read unless it is a regular file of at most `max_bytes`."""
+    """Return a file's contents. Raises OSError unless it is a regular file of at most `max_bytes`; does not read more."""
     return read_input_mode(path, max_bytes)[0]
 
 
 def read_input_mode(path: str | os.PathLike[str], max_bytes: int) -> tuple[bytes, int]:
-    """Return a file's contents, like `read_input`, and its permissions."""
+    """Like `read_input`, but return the file's contents and its permissions."""
     name = os.fspath(path)
     fd, status = open_regular(name)
     try:

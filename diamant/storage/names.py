@@ -13,7 +13,7 @@
         __cluster_metadata-0/
             <end offset, 20 digits>-<epoch, 10 digits>.checkpoint  quorum-state
 
-Nothing here touches a disk.
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MANUAL_CLOCK = "diamant-clock"
 SNAPSHOTS_NOTE = "diamant-snapshots"
 """Not in Kafka: the path that the directory had when its last snapshot was made."""
 HASH_KEY = "diamant-hash-key"
-"""Not in Kafka: the key with which the cleaner hashes keys of records."""
+"""Not in Kafka: the key with which the cleaner hashes record keys."""
 DIRECTORY_FILES = (
     LOCK,
     CLEAN_SHUTDOWN,
@@ -68,7 +68,7 @@ GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 REQUESTS_TOPIC = "__diamant_requests"
-"""The register of persons' requests."""
+"""The topic that registers persons' requests."""
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 
 LOG_SUFFIX = ".log"
@@ -82,23 +82,23 @@ PART_SUFFIX = ".part"
 TEMPORARY_SUFFIX = ".tmp"
 FACTS_PREFIX = "diamant-"
 FACTS_SUFFIX = ".facts"
-"""Prefix and suffix of a file with the cleaner's facts about a segment, whose base offset is in between."""
+"""Prefix and suffix of a file of the cleaner's facts about a segment, with the segment's base offset in between."""
 
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 ASIDE_SUFFIX = ".aside"
-"""Suffix of data that a start has taken out of a log and kept; the broker does not read such files."""
+"""Suffix of files with data that a start removed from a log but kept; the broker does not read them."""
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"
 
 STAGING_PREFIX = "diamant-staging-"
-"""Prefix of directories, inside a partition's directory, that hold a round's outputs until the log adopts them."""
+"""Prefix of directories, inside a partition's directory, that hold a cleaning round's output until the log adopts it."""
 
 NOTE_SUFFIX = ".note"
-"""Suffix of a note about a staging directory that is elsewhere."""
+"""Suffix of a file that describes a staging directory outside the log directory."""
 
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
@@ -113,7 +113,7 @@ CERTIFICATE_SUFFIX = ".json"
 PENDING_SUFFIX = ".pending"
 
 MAX_NAME_LENGTH = 255
-"""Longest name of a directory entry. Kafka shortens the topic in the names of directories that it sets aside."""
+"""Maximum length of a file name. To stay below it, Kafka shortens the topic in the name of a directory that it sets aside."""
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 STAGE_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ASIDE_SUFFIX)
@@ -142,7 +142,7 @@ def txn_index_file(directory: str, base_offset: int) -> str:
 
 
 class SegmentPaths(NamedTuple):
-    """The paths of a segment's files, not all of which need exist."""
+    """The paths of a segment's files, some of which may not exist."""
 
     log: str
     offset_index: str
@@ -151,7 +151,7 @@ class SegmentPaths(NamedTuple):
 
 
 def segment_paths(directory: str, base_offset: int, suffix: str = "") -> SegmentPaths:
-    """Return the paths of all files of the segment at `base_offset`; `suffix` is that of a stage, such as `.cleaned`."""
+    """Return the paths of all files of the segment at `base_offset`; `suffix`: a stage such as `.cleaned`, or none."""
     stem = f"{directory}/{base_offset:020d}"
     return SegmentPaths(
         f"{stem}.log{suffix}", f"{stem}.index{suffix}", f"{stem}.timeindex{suffix}", f"{stem}.txnindex{suffix}"
@@ -211,7 +211,7 @@ def offset_of(name: str) -> int:
 
 
 def is_segment_file(name: str) -> bool:
-    """True for the name of a segment's file or producer snapshot in use (without `.deleted` or the like)."""
+    """Return whether this is the name of a segment file or producer snapshot in use (without `.deleted` or the like)."""
     parsed = parse_segment_file(name)
     return parsed is not None and not parsed.stage
 
@@ -222,12 +222,12 @@ def partition_dir_name(topic: str, partition: int) -> str:
 
 
 def delete_dir_name(topic: str, partition: int) -> str:
-    """Return a new name for a partition that awaits deletion, at most 255 characters long."""
+    """Return a new directory name, of at most 255 characters, for a partition that awaits deletion."""
     return _set_aside_name(topic, partition, DELETE_DIR_SUFFIX)
 
 
 def stray_dir_name(topic: str, partition: int) -> str:
-    """Return a new name for a partition missing from the metadata, at most 255 characters long."""
+    """Return a new directory name, of at most 255 characters, for a partition missing from the metadata."""
     return _set_aside_name(topic, partition, STRAY_DIR_SUFFIX)
 
 
@@ -237,7 +237,7 @@ def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
 
 
 def may_be_set_aside_of(name: str, topic: str) -> bool:
-    """True if a directory set aside may belong to a topic; only the start of a shortened name is compared."""
+    """Return whether a directory set aside may belong to a topic; if its name is shortened, only the start is compared."""
     try:
         its_topic, _ = parse_partition_dir(name)
     except ValueError:
@@ -246,7 +246,7 @@ def may_be_set_aside_of(name: str, topic: str) -> bool:
 
 
 def is_shortened(name: str) -> bool:
-    """True if the name of a directory set aside may hold only the start of the topic (`UnifiedLog.logDeleteDirName`)."""
+    """Return whether the name of a directory set aside may hold only the start of the topic (`UnifiedLog.logDeleteDirName`)."""
     return len(name) == MAX_NAME_LENGTH and set_aside_suffix(name) in (DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
 
 
@@ -261,7 +261,7 @@ def set_aside_suffix(name: str) -> str:
 def parse_partition_dir(name: str) -> tuple[str, int]:
     """Return `(topic, partition)` of a partition's directory, in use or set aside (`LocalLog.parseTopicPartitionName`).
 
-    Raises ValueError for any other name. Kafka refuses to start on such a directory, so we may not create one.
+    Raises ValueError for any other name. Kafka refuses to start on such a directory, so we must not create one.
     """
     stem = name
     if set_aside_suffix(name):
@@ -273,5 +273,5 @@ def parse_partition_dir(name: str) -> tuple[str, int]:
         raise ValueError(f"directory {name!r}: expected topic-partition, such as my-topic-0")
     number = int(partition)
     if number > 0x7FFF_FFFF:
-        raise ValueError(f"directory {name!r}: partition {number} does not fit 32 bits")
+        raise ValueError(f"directory {name!r}: partition {number} does not fit in 32 bits")
     return topic, number

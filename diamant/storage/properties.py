@@ -1,8 +1,8 @@
 r"""Java's properties format, used by server.properties, meta.properties and Spark's settings.
 
-Each line is ``name=value`` (``:`` or a blank also separate); ``#`` and ``!`` begin a comment line. A backslash at the end of a
-line joins the next line, without its indentation. ``\t``, ``\n``, ``\uXXXX`` and ``\`` before any other character are escapes.
-The last of several equal keys wins, as in ``java.util.Properties``.
+Each line is ``name=value`` (the separator may also be ``:`` or a blank); ``#`` and ``!`` begin a comment line. A backslash at
+the end of a line joins the next line to it, without its indentation. ``\t``, ``\n``, ``\uXXXX`` and ``\`` before any other
+character are escapes. If a key occurs more than once, its last value wins, as in ``java.util.Properties``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _UNESCAPED_SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", re.DOT
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse a Java properties file (`java.util.Properties.load`); the last of several equal keys wins."""
+    """Parse a Java properties file (`java.util.Properties.load`); if a key occurs more than once, its last value wins."""
     properties = {}
     for line in _logical_lines(text):
         match = _UNESCAPED_SEPARATOR.fullmatch(line)
@@ -50,7 +50,7 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(properties: dict[str, str]) -> str:
-    """Return the text of a Java properties file, with the properties in order; non-ASCII characters are escaped."""
+    """Return the contents of a Java properties file, with the properties in order and non-ASCII characters escaped."""
     lines = [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}\n" for key, value in properties.items()]
     return "".join(lines)
 

@@ -1,7 +1,7 @@
-"""JSON with one reading for all programs (RFC 8259, I-JSON): UTF-8 without a byte order mark, and no ambiguous values.
+"""Parses JSON that all programs read alike (RFC 8259, I-JSON): UTF-8 without a byte order mark, and no ambiguous values.
 
-Programs disagree about a name that occurs twice in an object, about NaN and about -0, and Python itself accepts UTF-16 and
-UTF-32. Signed texts and requests must not mean one thing here and another elsewhere.
+Programs disagree about duplicate names in an object, about NaN and about -0, and Python itself accepts UTF-16 and UTF-32. A
+signed document or a request must not mean one thing here and another elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def parse_strict(text: bytes | bytearray) -> Any:
-    """Return the value of a JSON text. Raises ValueError for any other text; RecursionError if it is nested too deeply."""
+    """Parse strict JSON and return its value. Raises ValueError for other input, RecursionError if it is nested too deeply."""
     return json.loads(text.decode("utf-8"), parse_constant=_refuse, parse_int=_integer, object_pairs_hook=_unique)
 
 

@@ -16,12 +16,12 @@ METADATA_TOPIC_ID = UUID(int=1)
 
 
 def uuid_to_text(value: UUID) -> str:
-    """Return the 22 characters of a UUID."""
+    """Return the 22-character form of a UUID."""
     return base64.urlsafe_b64encode(value.bytes)[:22].decode("ascii")
 
 
 def uuid_from_text(text: str) -> UUID:
-    """Parse the 22 characters of a UUID. Raises ValueError for anything that is not 16 bytes of URL-safe base64."""
+    """Parse the 22-character form of a UUID. Raises ValueError unless it is 16 bytes in URL-safe base64."""
     if _TEXT.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r}: expected 22 characters of URL-safe base64")
     return UUID(bytes=base64.urlsafe_b64decode(text[:22] + "=="))

@@ -1,6 +1,6 @@
 r"""The small text files of a log directory (Kafka's CheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler).
 
-Offset checkpoints (recovery points, high watermarks, log starts, the cleaner's) and the leader epochs of a partition:
+Offset checkpoints (recovery points, high watermarks, log starts, cleaner offsets) and the leader epochs of a partition:
 
     0                       version
     2                       number of lines that follow
@@ -8,15 +8,15 @@ Offset checkpoints (recovery points, high watermarks, log starts, the cleaner's)
     my-topic 1 7
 
 An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches: if one is
-missing or broken, a start only takes longer or begins at the first segment. (Without recovery points a start also cannot decide
-which part of a damaged log to cut off: see `recovery.open_log`.)
+missing or damaged, the start only takes longer, or logs begin at their first segment. (Without recovery points, a start also
+cannot decide which part of a damaged log to truncate: see `recovery.open_log`.)
 
-`partition.metadata`, no line end after the second line; a partition without it is stray in Kafka's terms:
+`partition.metadata`, without a line end after the second line (Kafka calls a partition without this file stray):
 
     version: 0
     topic_id: l2nmKpPwQoOznXvtmR-QdQ
 
-`.kafka_cleanshutdown`, whose existence marks an orderly shutdown:
+`.kafka_cleanshutdown`, whose existence marks a clean shutdown:
 
     {"version":0,"brokerEpoch":13}
 """
@@ -40,14 +40,14 @@ VERSION = 0
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 CUT_NOTHING = 2**63 - 1
-"""Recovery point of a refused partition. Until an operator decides, each start checks the whole log and cuts nothing off."""
+"""Recovery point of a refused partition. Until an operator decides, each start checks the whole log and truncates nothing."""
 
 
 # -- offset checkpoints ------------------------------------------------------------------------------------------------
 
 
 def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; a missing file has no entries. Raises CorruptLog with the invalid line."""
+    """Read an offset checkpoint; return no entries if the file is missing. Raises CorruptLog, naming the line."""
     offsets = {}
     for number, fields in read_entries(env, path, 3):
         try:
@@ -58,7 +58,7 @@ def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
 
 
 def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition) -> int | None:
-    """Return the recovery point of a partition: 0 if the file has no entry for it, None without a file.
+    """Return the recovery point of a partition: 0 if the file has no entry for it, None if there is no file.
 
     Raises CorruptLog as in `read_offset_checkpoint`.
     """
@@ -73,7 +73,7 @@ def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition
 
 
 def read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list[str]]]:
-    """Return `(line number, fields)` of each entry of a checkpoint file; none if it is missing. Raises CorruptLog."""
+    """Return `(line number, fields)` for each entry of a checkpoint file; an empty list if it is missing. Raises CorruptLog."""
     try:
         lines = env.read_bytes(path).decode("utf-8").splitlines()
     except FileNotFoundError:
@@ -114,10 +114,10 @@ def encode_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 class LeaderEpochs:
     """The leader epochs of one partition and their start offsets (Kafka's LeaderEpochFileCache, KIP-101).
 
-    Entries `(epoch, start offset)`, both ascending. Changes stay in memory until `sync` writes the file. Every flush calls
-    `sync` before the recovery point advances, and so does closing the log. After a crash, lost epochs are rebuilt from the
-    batches at and above the recovery point. (Kafka writes at each change, which costs an fsync per partition and start.) Owned by
-    one thread; only `sync` may run in another.
+    `entries` are `(epoch, start offset)`, both ascending. Changes stay in memory until `sync` writes the file. Every flush calls
+    `sync` before it advances the recovery point, and so does closing the log. After a crash, lost epochs are rebuilt from the
+    batches at and above the recovery point. (Kafka writes each change immediately, which costs one fsync per partition at every
+    start.) Owned by one thread; only `sync` may run in another.
     """
 
     __slots__ = ("_env", "_written", "entries", "latest_epoch", "path")
@@ -134,9 +134,9 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, env: Env, directory: str) -> LeaderEpochs:
-        """Read the epochs of the partition in `directory`; a missing or empty file has none.
+        """Read the epochs of the partition in `directory`; there are none if the file is missing or empty.
 
-        As in Kafka, an entry replaces earlier ones that contradict it. Raises CorruptLog with an invalid line.
+        As in Kafka, an entry replaces earlier ones that contradict it. Raises CorruptLog if a line is invalid.
         """
         path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
         entries: list[tuple[int, int]] = []
@@ -152,9 +152,9 @@ class LeaderEpochs:
         return epochs
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Record that `epoch` begins at `start_offset` and drop contradicting entries; True if anything changed."""
+        """Record that `epoch` begins at `start_offset` and drop contradicting entries; return True if anything changed."""
         if epoch < 0 or start_offset < 0:
-            raise ValueError(f"{self.path}: expected epoch and offset from 0, got {epoch} and {start_offset}")
+            raise ValueError(f"{self.path}: expected a non-negative epoch and offset, got {epoch} and {start_offset}")
         entries = self.entries
         if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
             return False
@@ -167,7 +167,7 @@ class LeaderEpochs:
             self._replace([entry for entry in self.entries if entry[1] < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop the epochs that end at or below `start_offset`; the epoch that contains it now begins there."""
+        """Drop the epochs that end at or below `start_offset`; let the epoch that contains this offset begin there."""
         entries = self.entries
         count = bisect_right(entries, start_offset, key=lambda entry: entry[1])
         if count and entries[count - 1][1] != start_offset:
@@ -181,9 +181,10 @@ class LeaderEpochs:
             self._replace([])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the greatest known epoch at or below `epoch` and its end offset, `(-1, -1)` if unknown.
+        """Return the greatest known epoch at or below `epoch`, and its end offset (`endOffsetFor`).
 
-        For an epoch below the first one, returns that epoch and the first one's start (`endOffsetFor`).
+        For an epoch below the first known one, returns `epoch` and the start offset of the first known one. Returns `(-1, -1)`
+        if `epoch` is -1 or above the latest one, or if no epochs are known.
         """
         entries = self.entries
         if not entries or epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
@@ -232,7 +233,7 @@ def format_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def write_partition_metadata(env: Env, directory: str, topic_id: UUID) -> None:
-    """Write a partition's topic id durably, as required before the first record. Blocks on the disk."""
+    """Write a partition's topic id durably; required before the first record is appended. Blocks on the disk."""
     env.write_atomically(f"{directory}/{names.PARTITION_METADATA}", format_partition_metadata(topic_id))
 
 
@@ -252,7 +253,7 @@ def read_partition_metadata(env: Env, directory: str) -> UUID | None:
     if "topic_id" not in values:
         raise CorruptLog(path, len(lines) + 1, "expected a version and a topic_id line")
     if not values["version"].isdecimal():
-        raise CorruptLog(path, 1, f"expected a version from 0, got {values['version']!r}")
+        raise CorruptLog(path, 1, f"expected a version number, got {values['version']!r}")
     try:
         topic_id = uuid_from_text(values["topic_id"])
     except ValueError as error:
@@ -271,14 +272,14 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def write_clean_shutdown(env: Env, directory: str, broker_epoch: int = -1) -> None:
-    """Mark a log directory as shut down in order, as the last write of an orderly shutdown. Blocks on the disk."""
+    """Mark a log directory as cleanly shut down. Must be the last write to it. Blocks on the disk."""
     env.write_atomically(f"{directory}/{names.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
 
 
 def read_clean_shutdown(env: Env, directory: str) -> int | None:
     """Return the broker epoch in the clean-shutdown mark; -1 if unknown, None if there is no mark.
 
-    An empty file counts as a mark, since older brokers wrote one (`CleanShutdownFileHandler.read`).
+    An empty file counts as a mark, since older brokers wrote empty ones (`CleanShutdownFileHandler.read`).
     """
     try:
         content = env.read_bytes(f"{directory}/{names.CLEAN_SHUTDOWN}")

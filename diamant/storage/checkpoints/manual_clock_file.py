@@ -1,14 +1,14 @@
-"""The state file of a manual clock, kept in the data directory so that time never goes back at a restart.
+"""The state file of a manual clock, kept in the data directory so that time never goes backward across a restart.
 
     diamant-clock          text, replaced atomically:
         version=0
         now.ms=1767225600000       the clock's time when the file was written
-        ahead.ms=691200000         difference from the system's clock then; may be negative
+        ahead.ms=691200000         how far it was ahead of the system's clock; may be negative
         is.frozen=false
 
 A frozen clock resumes at `now.ms`. A running one resumes as if it had never stopped: at the system's time plus `ahead.ms`, but
-no earlier than `now.ms`, in case the system's clock was set back. The file is written durably before the clock moves, so no
-timestamp can be in the future after a crash.
+no earlier than `now.ms`, in case the system's clock was set back. The file is written durably before the clock moves, so after
+a crash no stored timestamp is later than the clock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from diamant.storage.errors import StorageError
 
 _VERSION = "0"
 MAX_TIME_MS = 253_402_300_799_999
-"""Latest time of a manual clock: the end of the year 9999."""
+"""Latest possible time of a manual clock: the end of the year 9999."""
 
 
 class ClockState(NamedTuple):
-    """The contents of the file."""
+    """The contents of a state file."""
 
     now_ms: int
     ahead_ms: int
@@ -54,14 +54,14 @@ def read_clock_file(env: Env, directory: str) -> ClockState | None:
             raise ValueError
     except (KeyError, ValueError):
         raise StorageError(
-            f"{path}: expected version=0 and now.ms, ahead.ms and is.frozen of a manual clock. Correct it, or remove it if "
-            "the clock may begin at the system's time"
+            f"{path}: expected version=0 and now.ms, ahead.ms and is.frozen of a manual clock. Correct the file, or remove it "
+            "to let the clock start at the system's time"
         ) from None
     return state
 
 
 def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
-    """Replace the file. Blocks on the disk; raises OSError."""
+    """Replace the state file. Blocks on the disk; raises OSError."""
     text = (
         f"version={_VERSION}\nnow.ms={state.now_ms}\nahead.ms={state.ahead_ms}\n"
         f"is.frozen={'true' if state.is_frozen else 'false'}\n"
@@ -70,9 +70,10 @@ def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
 
 
 def open_clock(env: Env, directory: str) -> SettableClock:
-    """Return the manual clock of a data directory, at its stored time or now, and write its state file.
+    """Give `env` the manual clock of a data directory, write the clock's state file, and return the clock.
 
-    If the `Env` already has a settable clock, it is moved forward if necessary and returned. Raises StorageError, OSError.
+    It resumes from the state file, or starts at the system's time. A settable clock that `env` already has is kept, but moved
+    forward if the stored time is later. Raises StorageError, OSError.
     """
     state = read_clock_file(env, directory)
     clock = env.clock
@@ -87,7 +88,7 @@ def open_clock(env: Env, directory: str) -> SettableClock:
 
 
 def keep_clock(env: Env, directory: str) -> None:
-    """Write the state of the `Env`'s clock. Blocks on the disk; raises OSError."""
+    """Write the state of the clock of `env` to its file. Blocks on the disk; raises OSError."""
     clock = env.clock
     now_ms = clock.now_ms()
     is_frozen = isinstance(clock, ManualClock) and clock.is_frozen

@@ -43,7 +43,7 @@ def read_meta_properties(env: Env, directory: str) -> MetaProperties | None:
     """Return the owner of a log directory, None if it is not formatted yet.
 
     A missing `directory.id` (Kafka before 3.7 had none) is generated and added to the file, as in Kafka. Raises CorruptLog if
-    the file is invalid, StorageError if it is not KRaft's.
+    the file is invalid, StorageError if its version is not KRaft's.
     """
     path = f"{directory}/{names.META_PROPERTIES}"
     try:
@@ -59,7 +59,7 @@ def read_meta_properties(env: Env, directory: str) -> MetaProperties | None:
             raise CorruptLog(path, 1, f"{key} is missing")
     node_id = properties["node.id"]
     if not node_id.isdecimal():
-        raise CorruptLog(path, 1, f"expected node.id to be a number from 0, got {node_id!r}")
+        raise CorruptLog(path, 1, f"expected node.id to be a non-negative integer, got {node_id!r}")
     if "directory.id" not in properties:
         completed = MetaProperties(properties["cluster.id"], int(node_id), random_id())
         write_meta_properties(env, directory, completed)

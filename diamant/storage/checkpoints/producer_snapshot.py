@@ -37,7 +37,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class ProducerEntry(NamedTuple):
-    """One producer in a snapshot, fields in the file's order; -1 means none."""
+    """One producer in a snapshot. The fields are in the order of the file; -1 means none."""
 
     producer_id: int
     producer_epoch: int
@@ -67,5 +67,5 @@ def read_snapshot(data: bytes, path: str = "producer snapshot") -> list[Producer
     if crc != actual:
         raise CorruptLog(path, 2, f"expected checksum {crc:08x}, got {actual:08x}")
     if len(data) != HEADER_SIZE + count * ENTRY_SIZE:
-        raise CorruptLog(path, 6, f"{count} entries do not make a file of {len(data)} bytes")
+        raise CorruptLog(path, 6, f"{count} entries do not match the file size of {len(data)} bytes")
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[HEADER_SIZE:])]

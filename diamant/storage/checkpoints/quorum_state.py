@@ -1,13 +1,13 @@
 """`quorum-state`: the epoch of the metadata log's quorum (Kafka's FileQuorumStateStore, QuorumStateData).
 
-One JSON object, without a line end. Version 1 is for voters in the log (kraft.version 1), version 0 for voters in the
+One JSON object, without a line end. The version is 1 if the voters are in the log (kraft.version 1), and 0 if they are in the
 configuration:
 
     {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
     {"clusterId":"","leaderId":1,"leaderEpoch":3,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],
      "data_version":0}                                                                               (on one line)
 
-The file must be durable before the first record of its epoch is written, since the epoch of a crashed run must not be reused.
+The file must be durable before the first record of its epoch is written, because no epoch may be reused after a crash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_NODE = -1
 
 
 class QuorumState(NamedTuple):
-    """The last known election. `voters` is the list of version 0; None in version 1."""
+    """The last known election. `voters` is None if the file has version 1, which does not list them."""
 
     leader_id: int = NO_NODE
     leader_epoch: int = 0
@@ -35,7 +35,7 @@ class QuorumState(NamedTuple):
 
 
 def format_quorum_state(state: QuorumState) -> bytes:
-    """Return the file's content, in version 0 if the state names voters, else in version 1."""
+    """Return the file's content: version 0 if the state has voters, else version 1."""
     values: dict[str, object]
     if state.voters is None:
         values = {
@@ -64,9 +64,9 @@ def write_quorum_state(env: Env, directory: str, state: QuorumState) -> None:
 
 
 def read_quorum_state(env: Env, directory: str) -> QuorumState:
-    """Return the state of the metadata log in `directory`: epoch 0 without a leader if there is no file.
+    """Read the quorum state of the metadata log in `directory`; if there is no file, return epoch 0 without a leader.
 
-    Raises CorruptLog for anything but version 0 or 1.
+    Raises CorruptLog unless the file is valid and has version 0 or 1.
     """
     path = f"{directory}/{names.QUORUM_STATE}"
     try:

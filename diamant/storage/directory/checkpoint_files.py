@@ -1,4 +1,4 @@
-"""The offset checkpoint files of a log directory: their contents and their writes."""
+"""The offset checkpoint files of a log directory: what they contain, and how they are written."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from diamant.storage.env.env import Env
 
 
 class CheckpointState(NamedTuple):
-    """Contents of the three offset checkpoints at one moment."""
+    """A snapshot of the contents of the three offset checkpoints."""
 
     recovery_points: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
     number: int = 0
-    """Sequence number of the state in its directory."""
+    """Sequence number, which is higher for a later state of the same directory."""
 
     def only(self, is_wanted: Callable[[TopicPartition], bool]) -> CheckpointState:
-        """Return the state restricted to the wanted partitions."""
+        """Return a copy that contains only the wanted partitions."""
         points, marks, starts = (
             {key: offset for key, offset in offsets.items() if is_wanted(key)} for offsets in self[:3]
         )
@@ -30,39 +30,39 @@ class CheckpointState(NamedTuple):
 
 
 class CheckpointFiles:
-    """The offset checkpoint files of one directory, for any thread unless a method says otherwise."""
+    """The offset checkpoint files of one directory. Any thread may call a method, unless its docstring says otherwise."""
 
     def __init__(self, env: Env, path: str) -> None:
         self._env = env
         self._path = path
         self._states = 0
         self._lock = threading.Lock()
-        """Guards the next three attributes, and the files."""
+        """Guards the next three attributes and the files."""
         self._written = CheckpointState({}, {}, {})
-        """The contents of the files, or their possible contents after a failed write."""
+        """The contents of the files; after a failed write, all entries that they may contain."""
         self._has_written = False
-        """True if all files exist and are whole."""
+        """True if all files are known to exist and to be complete."""
         self._forgotten: dict[TopicPartition, int] = {}
-        """For each partition deleted and created again, the last state number that describes the old one."""
+        """For each new partition, the number of the last state that may still describe a deleted partition of the same name."""
 
     def next_number(self) -> int:
-        """Return the number of a new state; numbers give the order of creation. Call on the loop thread."""
+        """Return the sequence number for a new state. Call only on the loop thread."""
         self._states += 1
         return self._states
 
     def was_read(self, checkpoints: CheckpointState) -> None:
-        """Record the contents that the files had at the start."""
+        """Record what the files contained when the start read them."""
         self._written = checkpoints
 
     def write_recovery_points(self, points: dict[TopicPartition, int]) -> None:
-        """Write the recovery point checkpoint alone, at the start. Raises OSError."""
+        """Write only the recovery point checkpoint, during the start. Raises OSError."""
         checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{names.RECOVERY_POINT_CHECKPOINT}", points)
         self._written = self._written._replace(recovery_points=points)
 
     def write(self, state: CheckpointState) -> None:
-        """Write the files whose contents changed. Blocking, so not for the loop thread.
+        """Write the files whose contents changed. Blocks on the disk, so do not call it on the loop thread.
 
-        States are written in order of creation.
+        The caller must write states in the order in which they were created.
         """
         with self._lock:
             forgotten = {key: number for key, number in self._forgotten.items() if number >= state.number}
@@ -72,10 +72,10 @@ class CheckpointFiles:
             self._forgotten = forgotten
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove the lines of partitions about to be created. May block, so not for the loop thread.
+        """Remove the lines of partitions about to be created. May block, so do not call it on the loop thread.
 
-        After a crash, old lines of deleted partitions would apply to new partitions of the same name; a log start above the end
-        of a log would empty the log.
+        Otherwise, after a crash, the lines of a deleted partition would apply to a new partition of the same name; a log start
+        above the end of the log would empty it.
         """
         with self._lock:
             made = dict.fromkeys(partitions, self._states)
@@ -94,7 +94,7 @@ class CheckpointFiles:
                 if is_all or new != old:
                     checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{name}", new)
         except OSError:
-            # It is not known which files were replaced, so the next call writes all of them.
+            # It is unknown which files were replaced, so the next call writes all of them.
             self._has_written = False
             self._written = CheckpointState(
                 {**written.recovery_points, **state.recovery_points},

@@ -1,12 +1,12 @@
-"""Copies of a log directory in use, in the state that an orderly stop would leave at that moment, and their restoration.
+"""Copies a log directory in use, in the state in which a clean stop would leave it at that moment, and restores such copies.
 
     closed segments' `.log`         hard links, since these files never change
     other files                     copies, since indexes, producer snapshots, epochs and the metadata log change in place
 
-The work does not grow with the data, since an active segment above `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or the
+The cost does not grow with the data, since an active segment above `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or the
 cleaner (`.deleted`, `.cleaned`, `.swap`, `.aside`, directories set aside) are not copied. Nothing is synced: a copy survives the
-end of the process, not a loss of power. Without hard links, closed segments are copied later; they are kept open until then,
-in case their names are removed.
+end of the process, but not a power failure. Where hard links are not supported, closed segments are copied later, and their
+files are kept open until then in case they are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from diamant.storage.env.env import MAX_LOG_FILE, Env, File
 from diamant.storage.log.log import Log
 
 MAX_TAIL_BYTES = 64 * 1024
-"""Largest active segment that is copied; a larger one is rolled and linked."""
+"""Maximum size of an active segment that is copied; a larger one is rolled and linked."""
 
 _CHUNK_BYTES = 1 << 20
 _WRITTEN_ANEW = {
@@ -37,7 +37,7 @@ _WRITTEN_ANEW = {
 
 
 class DirectoryCopy:
-    """A copy in progress at `target`, which must not exist yet. Call `take`, then `finish`; on failure `close`, and remove it."""
+    """A copy in progress at `target`, which must not exist yet. Call `take`, then `finish`; on failure, `close` and remove it."""
 
     def __init__(self, env: Env, target: str) -> None:
         self._env = env
@@ -50,9 +50,9 @@ class DirectoryCopy:
         return bool(self._unlinked)
 
     def take(self, directory: LogDirectory, metadata: Mapping[str, bytes], broker_epoch: int) -> None:
-        """Capture the current state, on the loop thread. No log may be exchanging segments. Raises OSError if the disk refuses.
+        """Capture the current state, on the loop thread, while no log is exchanging segments. Raises OSError if the disk fails.
 
-        `metadata`: the current files of the metadata log.
+        `metadata`: the contents of the metadata log's current files, by name.
         """
         env, source, target = self._env, directory.path, self.target
         env.make_dirs(target)
@@ -80,7 +80,7 @@ class DirectoryCopy:
             self._write(f"{target}/{names.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch))
 
     def finish(self) -> None:
-        """Copy the files that could not be linked. Blocking, callable from any thread. Raises OSError if the disk refuses."""
+        """Copy the files that could not be linked. Blocking; any thread may call it. Raises OSError if the disk fails."""
         while self._unlinked:
             file, path = self._unlinked.pop()
             try:
@@ -89,7 +89,7 @@ class DirectoryCopy:
                 file.close()
 
     def close(self) -> None:
-        """Close the files that are not copied yet."""
+        """Close the files that have not been copied yet."""
         for file, _ in self._unlinked:
             file.close()
         self._unlinked.clear()
@@ -144,12 +144,12 @@ class DirectoryCopy:
 
 
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
-    """Replace the contents of `path`, whose lock the caller holds, with a `DirectoryCopy`. After OSError the next start retries.
+    """Replace the contents of `path`, whose lock the caller holds, with the `DirectoryCopy` at `copy`. Raises OSError.
 
-    The present files are moved to `trash`, which the caller removes, or are removed if `trash` is on another file system. The
-    copy's closed segments are hard-linked into `path`, its other files copied. The file `mark` names the copy; the caller removes
-    `mark` once the directory is open. A start that finds `mark` repeats the restore, so a killed process leaves the old or the
-    new state. A loss of power may leave parts of both.
+    The present files are moved to `trash`, which the caller removes, or are deleted if `trash` is on another file system. The
+    copy's closed segments are hard-linked into `path`, its other files copied. The file `mark` contains the path of the copy; the
+    caller removes `mark` once the directory is open. A start that finds `mark` repeats the restore, so an error or the end of the
+    process leads to the old or the new state in the end. A power failure may leave parts of both.
     """
     env.write_atomically(mark, copy.encode(), sync=False)
     env.make_dirs(trash)
@@ -170,7 +170,7 @@ def _move_away(env: Env, path: str, trash: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        # The data directory is a mount point, so nothing beside it is on its file system.
+        # The data directory is a mount point, so nothing next to it is on the same file system.
         (env.remove_tree if env.is_dir(path) else env.remove)(path)
 
 

@@ -46,14 +46,14 @@ class Deletions(NamedTuple):
 
     topic_ids: Collection[UUID] = ()
     until_ms: int = 0
-    """Time of the last run's last write to the metadata log, according to the file system."""
+    """When the previous run last wrote to the metadata log, according to the file system."""
 
 
 _NONE = Deletions()
 
 
 class LoadFailure(NamedTuple):
-    """A partition that could not be opened, or created (`is_new`); other partitions are available."""
+    """A partition that could not be opened (or created, if `is_new`); the other partitions are available."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class LeftDirectory(NamedTuple):
 
     metadata_offset: int
     """The deletion is durable once the metadata log is synced up to this offset. Until then the directory must stay, because the
-    partition may exist again after a loss of power.
+    partition may exist again after a power failure.
     """
     delay_ms: int
     """Delay between the rename and the removal."""
@@ -90,7 +90,7 @@ class LogDirectory:
         self.deletions = RemovalQueue(env)
         self.checkpoint_files = CheckpointFiles(env, path)
         self.left: dict[TopicPartition, LeftDirectory] = {}
-        """Directories of deleted partitions; new partitions must not use them. Bound: one entry per directory."""
+        """Directories of deleted partitions, which new partitions must not use. At most one entry per directory."""
         self._has_lost_recovery_points = False
         """True if the recovery point checkpoint is missing or damaged."""
         self._kept = CheckpointState({}, {}, {})
@@ -120,14 +120,14 @@ class LogDirectory:
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def give_up(self) -> LogDirectory:
-        """Release all files without writing; return the directory as after an orderly stop, under the same lock.
+        """Release all files without writing; return a new LogDirectory that keeps the lock and counts as cleanly stopped.
 
-        For a reset, which replaces the files. Readers keep their open files.
+        A reset calls this before it replaces the files. Readers keep the files that they have open.
         """
         for log in self.logs.values():
             log.is_deleted = True
             log.hide(log.segments)
-        self.left.clear()  # these names are those of the new state's partitions
+        self.left.clear()  # in the restored state, these names belong to its own partitions
         successor = LogDirectory(
             self.env, self.path, self._lock, was_clean=True, producer_expiration_ms=self._producer_expiration_ms
         )
@@ -137,11 +137,11 @@ class LogDirectory:
     def load_logs(
         self, expected: dict[TopicPartition, PartitionSource], *, threads: int, deletions: Deletions = _NONE
     ) -> None:
-        """Open every partition in the metadata. Blocking.
+        """Open the partitions in `expected`, and create those that do not exist. Blocking.
 
         Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. Unlike Kafka, completes deletions
-        that a crash or the disk interrupted, and removes partitions whose creation a crash interrupted. Directories being deleted
-        are queued again. A partition that cannot be opened is listed in `failures`; the others become available.
+        interrupted by a crash or a disk error, and removes partitions whose creation a crash interrupted. Directories being
+        deleted are queued for removal again. Partitions that cannot be opened are listed in `failures`; the others are usable.
         """
         state = CheckpointState(
             self._read_recovery_points(),
@@ -164,7 +164,7 @@ class LogDirectory:
         self.checkpoint_files.was_read(state)
         self._keep(state)
         for failure in self.failures:
-            # The next start will find a recovery point checkpoint and no clean-shutdown mark; it must not cut this log anyway.
+            # The next start will find a recovery point checkpoint and no clean-shutdown mark; it still must not cut this log.
             if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
                 self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
         self._keep_findings(state.recovery_points)
@@ -173,10 +173,10 @@ class LogDirectory:
                 self.create_log(topic, partition, source.topic_id, source.config)
 
     def _keep_findings(self, offsets: dict[TopicPartition, int]) -> None:
-        """Write, before any append, the recovery points that a start after a crash needs.
+        """Write the recovery points that a start after a crash will need; this must be done before any append.
 
-        Refused partitions stay refused. Appends to a log that lost its end do not count as synced. If the checkpoint was
-        missing, a partition without a line from now on counts as created after the last checkpoint.
+        They keep refused partitions refused, and appends to a log that lost its end from counting as synced. If the checkpoint
+        was missing, it is created: from then on, a partition without a line counts as created after the last checkpoint.
         """
         points = self.checkpoint_state().recovery_points
         is_news = any(
@@ -202,7 +202,7 @@ class LogDirectory:
         source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
         if source is not None and topic_id == source.topic_id:
             return True
-        # If it were set aside it would stay forever, and no erasure in a topic of this name would be certified.
+        # A directory set aside would stay forever, and would prevent the certification of erasures in a topic of this name.
         left = _why_left(self.env, directory, topic_id, deletions, was_clean=self.was_clean)
         if left is not None:
             self._take_away(topic_partition, 0)
@@ -236,9 +236,9 @@ class LogDirectory:
                 messages=self.messages,
             )
             if recovery_point is None or recovery_point == checkpoints.CUT_NOTHING:
-                log.flush()  # the whole log proved sound, so no later start may cut it
+                log.flush()  # the whole log is sound, so no later start may truncate it
             return log
-        except Exception as error:  # whatever the error, the other partitions must open
+        except Exception as error:  # the other partitions must open, whatever the error
             return error
 
     def _recovery_point(self, stored: int | None) -> int | None:
@@ -268,7 +268,7 @@ class LogDirectory:
         self._kept = state.only(self.unopened.__contains__)
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
-        """Create an empty partition. The metadata log must contain the topic first, or a restart treats it as stray."""
+        """Create an empty partition. The metadata log must already contain its topic, or a restart treats it as stray."""
         self.checkpoint_files.forget([(topic, partition)])
         log = create_log(
             self.env,
@@ -290,21 +290,21 @@ class LogDirectory:
         self.logs[log.topic, log.partition] = log
 
     def delete_log(self, log: Log, metadata_offset: int) -> None:
-        """Stop using a partition whose deletion ends at this offset of the metadata log; add its directory to `left`."""
+        """Stop using a deleted partition and add its directory to `left`. `metadata_offset`: the end of the deletion records."""
         del self.logs[log.topic, log.partition]
         log.is_deleted = True
         for segment in log.segments:
             segment.is_deleted = True
-            # Readers keep the file open. Nothing else may keep a file without a name on disk.
+            # Readers keep the file open. Nothing else may, because an open file stays on disk after its removal.
             segment.release_file()
         self.left[log.topic, log.partition] = LeftDirectory(metadata_offset, log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
 
     def delete_unopened(self, topic: str, metadata_offset: int) -> None:
-        """Do what `delete_log` does for a topic's unopened partitions, but without a delay, since they have no readers."""
+        """Like `delete_log`, but for a topic's unopened partitions, and without a delay, since they have no readers."""
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
-        # Do this even if the directories stay. They must not be opened, and their checkpoint entries apply to no other partition.
+        # Do this even if the directories stay: they must not be opened, and their checkpoint entries must not apply to others.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
         self.left.update(dict.fromkeys(doomed, LeftDirectory(metadata_offset, 0)))
@@ -312,7 +312,8 @@ class LogDirectory:
     def take_away_left(self, partitions: Iterable[TopicPartition], synced_offset: int) -> None:
         """Rename the directories of deleted partitions to `-delete`, and queue their removal after `file.delete.delay.ms`.
 
-        `synced_offset` is that of the metadata log. Tries all directories, then raises OSError if one could not be renamed.
+        Skips deletions that are not durable yet: the metadata log is synced only up to `synced_offset`. Tries all directories,
+        then raises OSError if one could not be renamed.
         """
         failure: OSError | None = None
         for partition in self.left.keys() & set(partitions):
@@ -353,9 +354,9 @@ class LogDirectory:
     ) -> None:
         """Close all partitions and release the lock. Blocking.
 
-        With `is_clean`, syncs everything, writes checkpoints and sets the clean-shutdown mark, unless a partition could not be
-        flushed or opened, or a thread may still change files (`is_settled` False). Disk errors are added to `messages` and do not
-        stop the close, even on a full disk; the next start recovers.
+        With `is_clean`, syncs everything and writes the checkpoints. The clean-shutdown mark is written too, unless a partition
+        could not be flushed or opened, or a thread may still change files (`is_settled` is False). Disk errors are added to
+        `messages` and do not stop the close, even on a full disk; the next start recovers.
         """
         logs = list(self.logs.values())
         all_flushed = is_clean and is_settled and not self.failures
@@ -383,10 +384,10 @@ def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: st
 
 
 def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:
-    """Return the partition directories in `path`, with None for a directory set aside.
+    """Return each partition directory in `path` with its partition, which is None for a directory set aside.
 
-    Raises StorageError for any other directory, as Kafka does. Without a broker's files, `path` may be a user's own directory; a
-    name like `photos-2024` proves nothing, and a start would set that directory aside.
+    Raises StorageError for any other directory, as Kafka does. If `path` has none of a broker's files, it may be a user's own
+    directory, where a name like `photos-2024` proves nothing; a partition's directory must then contain a segment file.
     """
     is_ours = any(env.exists(f"{path}/{name}") for name in _SIGNS)
     partitions: list[tuple[str, TopicPartition | None]] = []
@@ -419,7 +420,7 @@ def _topic_id(env: Env, directory: str, messages: list[str]) -> UUID | None:
 
 
 def _make_durably(env: Env, path: str) -> None:
-    """Create a directory and its missing parents, and sync their names, on which all that is synced below depends."""
+    """Create a directory and its missing parents, and sync their names; else a power failure could lose all files in them."""
     missing = []
     while not env.is_dir(path):
         missing.append(path)
@@ -431,7 +432,7 @@ def _make_durably(env: Env, path: str) -> None:
 
 
 def _is_unfinished(env: Env, directory: str) -> bool:
-    """True if a partition has never had a record because a crash interrupted its creation, or undid it in the metadata."""
+    """Return whether a directory has no records, as when a crash interrupted its creation or undid it in the metadata."""
     own = (names.PARTITION_METADATA, names.LEADER_EPOCH_CHECKPOINT)
     return all(
         name.removesuffix(".tmp") in own
@@ -446,7 +447,7 @@ def _changed_ms(env: Env, directory: str) -> int:
 
 
 def _why_left(env: Env, directory: str, topic_id: UUID | None, deletions: Deletions, *, was_clean: bool) -> str | None:
-    """Return how the broker left a directory of no partition, so that it may be removed; None if a user may have put it there."""
+    """Return why a directory that belongs to no partition may be removed; None if a user may have put it there."""
     if topic_id in deletions.topic_ids and _changed_ms(env, directory) <= deletions.until_ms:
         return f"it was left when its topic {topic_id} was deleted"
     return "a crash left it, and it never had a record" if not was_clean and _is_unfinished(env, directory) else None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from diamant.storage.env.env import Env
 
 MAX_AT_ONCE = 1000
-"""Number of queued paths removed at a time, which takes about 1 ms."""
+"""Maximum number of queued paths to remove at a time; this takes about 1 ms."""
 
 
 class RemovalQueue:
@@ -19,7 +19,7 @@ class RemovalQueue:
         self._queue: list[tuple[int, str]] = []
 
     def add(self, paths: Iterable[str], delay_ms: int = 0) -> None:
-        """Queue files and directories."""
+        """Queue files and directories for removal after `delay_ms`."""
         due_ms = self._env.clock.now_ms() + delay_ms
         for path in paths:
             heapq.heappush(self._queue, (due_ms, path))
@@ -30,16 +30,16 @@ class RemovalQueue:
         return self._queue[0][0] if self._queue else None
 
     def inside(self, directory: str) -> list[tuple[int, str]]:
-        """Return the removal time (clock of the Env) and path of each queued file in a directory; ascending."""
+        """Return the removal time (clock of the Env) and path of each queued file in a directory, ordered by time."""
         prefix = f"{directory}/"
         return sorted(queued for queued in self._queue if queued[1].startswith(prefix))
 
     def outside(self, directory: str) -> list[str]:
-        """Return the queued paths outside of a directory, such as copies beside it."""
+        """Return the queued paths outside a directory, such as copies next to it."""
         return [path for _, path in self._queue if not path.startswith(f"{directory}/")]
 
     def take_due(self) -> list[str]:
-        """Remove and return the paths that are due, at most `MAX_AT_ONCE`. The caller passes them to `remove` and repeats."""
+        """Dequeue and return at most `MAX_AT_ONCE` paths that are due. The caller passes them to `remove` and repeats."""
         now_ms = self._env.clock.now_ms()
         due: list[str] = []
         while self._queue and self._queue[0][0] <= now_ms and len(due) < MAX_AT_ONCE:
