@@ -1,7 +1,7 @@
-"""Elections: the change of a partition when its replicas come and go.
+"""Elections: how a partition changes when its replicas come and go.
 
-A pure function of the partition and of the brokers that may lead. With eligible leader replicas (KIP-966), replicas that leave an
-ISR below `min.insync.replicas` stay eligible, and the ISR may become empty; otherwise the last replica stays in the ISR.
+The result depends only on the partition and the brokers that may lead. With eligible leader replicas (KIP-966), replicas that
+leave an ISR below `min.insync.replicas` stay eligible, and the ISR may become empty; otherwise the last replica stays in it.
 
 Source: PartitionChangeBuilder.
 """
@@ -26,10 +26,10 @@ def partition_change(
     has_elr: bool = True,
     is_unclean: bool = False,
 ) -> PartitionChangeRecord | None:
-    """Return the change after which a live replica leads, if any is eligible; None if nothing changes.
+    """Return the change that makes a live replica the leader, if any is eligible; None if nothing changes.
 
-    `isr`: the in-sync replicas from now on, by default the present ones. `leader`: prefer this replica to the present leader, if
-    it may lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: a live replica that is not in sync may lead.
+    `isr`: the new in-sync replicas, by default the present ones. `leader`: a replica to prefer to the present leader, if it may
+    lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: if no eligible replica is live, elect any live replica.
     """
     target = partition.isr if isr is None else tuple(isr)
     known_elr, known_last = partition.eligible_leader_replicas or (), partition.last_known_elr or ()
@@ -67,7 +67,7 @@ def _elect(
     *,
     is_unclean: bool,
 ) -> tuple[int, bool]:
-    """Return the leader, and whether it may lack records."""
+    """Elect a leader; return it (or NO_LEADER), and whether it may lack records."""
     wanted = (partition.leader if leader is None else leader, partition.leader, *partition.replicas)
     clean = next((replica for replica in wanted if replica in eligible and may_lead(replica)), None)
     if clean is not None:

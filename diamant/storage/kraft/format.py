@@ -6,7 +6,7 @@
                                                                                 from Kafka 4.4 on, also the features
     <log dir>/meta.properties                                                   written last: it marks completion
 
-The result equals that of `kafka-storage format --standalone` (Kafka's Formatter, DynamicVoters).
+The result is the same as that of `kafka-storage format --standalone` (Kafka's Formatter, DynamicVoters).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot, write_snap
 from diamant.storage.uuid_text import METADATA_TOPIC_ID, random_id, uuid_to_text
 
 DEFAULT_CONTROLLER_ENDPOINT = Endpoint("CONTROLLER", "localhost", 9093)
-"""Address of a real Kafka's controller; with another address in its configuration, Kafka updates the log."""
+"""The controller address to record for a real Kafka; if Kafka's configuration has another address, it updates the log."""
 
 
 def metadata_directory(log_directory: str) -> str:
@@ -50,7 +50,7 @@ def format_directory(
     Blocks on the disk. Raises StorageError if the directory is already formatted, or has a metadata log but no `meta.properties`.
     """
     if env.exists(f"{path}/{names.META_PROPERTIES}"):
-        raise StorageError(f"{path}: formatted already, {names.META_PROPERTIES} exists")
+        raise StorageError(f"{path}: already formatted, {names.META_PROPERTIES} exists")
     directory = metadata_directory(path)
     if env.is_dir(directory) and any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
         raise StorageError(
@@ -61,7 +61,7 @@ def format_directory(
     env.make_dirs(directory)
     level = features[METADATA_VERSION]
     records = feature_records(features)
-    # A file left by an interrupted formatting for an older release would override the features beside the voters.
+    # A file left by an interrupted formatting for an older release would override the features stored with the voters.
     env.remove(f"{path}/{names.BOOTSTRAP_CHECKPOINT}", missing_ok=True)
     if level < FIRST_OF_4_4:
         bootstrap = Snapshot(0, 0, None, records)
@@ -80,6 +80,6 @@ def format_directory(
 
 
 def voter_of(properties: MetaProperties, controller_endpoint: Endpoint) -> Voter:
-    """Return the owner of a directory as a voter."""
+    """Return the voter that represents the owner of a directory."""
     endpoint = VoterEndpoint(controller_endpoint.name, controller_endpoint.host, controller_endpoint.port)
     return Voter(properties.node_id, properties.directory_id, (endpoint,))

@@ -1,12 +1,12 @@
 """The cluster state after the last record of the metadata log: topics, partitions, configs, brokers, users.
 
 `MetadataImage.apply` replays records by Kafka's rules (MetadataDelta, PartitionRegistration.merge). It refuses records that
-would stop a real controller: those that name a missing object or create an existing one. An undo list reverts changes, so that
-a batch is applied completely or not at all. `to_records` is the inverse: it yields the records of a snapshot, in the order of
-Kafka's image writer.
+would stop a real controller: those that refer to a missing object, or create one that exists. An undo list reverts changes, so
+that a batch is applied completely or not at all. `to_records` is the inverse: it yields the records of a snapshot, in the order
+of Kafka's image writer.
 
-The loop thread owns an image. `PartitionImage` and records are frozen and replaced. `TopicImage.partitions` and all other
-mappings change in place; other modules may only read them.
+The loop thread owns an image. Instances of `PartitionImage` and records are never changed, only replaced. `TopicImage.partitions`
+and all other mappings are changed in place; other modules may only read them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import METADATA_VERSION, feature_records
 
 Undo: TypeAlias = list[tuple[dict[Any, Any], Any, Any]]
-"""(mapping, key, previous value or `_ABSENT`) of each change, in order; see `undo_changes`."""
+"""(mapping, key, previous value or `_ABSENT`) for each change, in order; see `undo_changes`."""
 
 _ABSENT: Any = object()
 
@@ -32,7 +32,7 @@ class InconsistentMetadata(StorageError):
 
 
 class PartitionImage(NamedTuple):
-    """A partition. `leader` is -1 for none; `directories[i]` is the log directory of `replicas[i]`; empty if unknown."""
+    """A partition. `leader` is -1 if there is none; `directories` has one entry per replica, or is empty if they are unknown."""
 
     partition_id: int
     replicas: tuple[int, ...]
@@ -68,7 +68,7 @@ class MetadataImage:
     configs: dict[tuple[int, str], dict[str, str]]
     """Config values by (resource type, resource name), without empty entries."""
     features: dict[str, int]
-    """Finalized levels above 0, `metadata.version` among them."""
+    """Finalized levels above 0, including that of `metadata.version`."""
     brokers: dict[int, records.RegisterBrokerRecord]
     """Registrations, with their later changes applied."""
     controllers: dict[int, records.RegisterControllerRecord]
@@ -78,7 +78,7 @@ class MetadataImage:
     quotas: dict[tuple[records.QuotaEntity, ...], dict[str, float]]
     delegation_tokens: dict[str, records.DelegationTokenRecord]
     next_producer_id: int
-    """The first producer id that no block covers."""
+    """The first producer id that has not been allocated in a block."""
     zk_migration_state: int
 
     def __init__(self) -> None:
@@ -112,10 +112,10 @@ class MetadataImage:
         return self == MetadataImage()
 
     def apply(self, record: records.MetadataRecord, undo: Undo | None = None) -> None:
-        """Apply one record; log every change in `undo`, if given.
+        """Apply one record; add every change to `undo`, if given.
 
         Raises InconsistentMetadata if the record contradicts the image; `undo_changes` then restores the image from `undo`.
-        Begin, End and Abort of transactions must not be passed: the reader of the log resolves them.
+        Do not pass Begin, End and Abort records of transactions: the reader of the log resolves transactions.
         """
         handler = _HANDLERS.get(type(record))
         if handler is None:
@@ -153,7 +153,7 @@ Handler: TypeAlias = Callable[[MetadataImage, Any, Undo | None], None]
 
 
 def undo_changes(undo: Undo) -> None:
-    """Revert the logged changes, last one first, and clear the list."""
+    """Revert the changes in reverse order, and clear the list."""
     while undo:
         mapping, key, before = undo.pop()
         if before is _ABSENT:
@@ -186,7 +186,7 @@ def _set(undo: Undo | None, image: MetadataImage, name: str, value: Any) -> None
 
 def _topic(image: MetadataImage, record: records.TopicRecord, undo: Undo | None) -> None:
     if record.name in image.topics:
-        raise InconsistentMetadata(f"{record!r}: topic exists with id {image.topics[record.name].topic_id}")
+        raise InconsistentMetadata(f"{record!r}: topic already exists with id {image.topics[record.name].topic_id}")
     if record.topic_id in image.topics_by_id:
         raise InconsistentMetadata(f"{record!r}: the id belongs to topic {image.topics_by_id[record.topic_id].name}")
     topic = TopicImage(record.name, record.topic_id)
@@ -199,7 +199,7 @@ def _partition(image: MetadataImage, record: records.PartitionRecord, undo: Undo
     if topic is None:
         raise InconsistentMetadata(f"{record!r}: no topic has this id")
     _check_directories(record, record.replicas, record.directories)
-    # A partition record may repeat: Kafka's TopicDelta replaces the partition.
+    # A second record for a partition is valid: Kafka's TopicDelta replaces the partition.
     partition = PartitionImage._make(_OF_PARTITION(record))
     _put(undo, topic.partitions, record.partition_id, partition)
 
@@ -217,7 +217,7 @@ def _partition_change(image: MetadataImage, record: records.PartitionChangeRecor
 def _check_directories(record: records.MetadataRecord, replicas: Sized, directories: Sized) -> None:
     if directories and len(directories) != len(replicas):
         raise InconsistentMetadata(
-            f"{record!r}: {len(directories)} directories for {len(replicas)} replicas, expected as many"
+            f"{record!r}: {len(directories)} directories for {len(replicas)} replicas, expected one for each"
         )
 
 
@@ -333,7 +333,7 @@ def _unfence_broker(image: MetadataImage, record: records.UnfenceBrokerRecord, u
 
 def _producer_ids(image: MetadataImage, record: records.ProducerIdsRecord, undo: Undo | None) -> None:
     if record.next_producer_id <= image.next_producer_id:
-        raise InconsistentMetadata(f"{record!r}: the next producer id is {image.next_producer_id} already")
+        raise InconsistentMetadata(f"{record!r}: the next producer id is already {image.next_producer_id}")
     _set(undo, image, "next_producer_id", record.next_producer_id)
 
 
@@ -366,7 +366,7 @@ def _keep(mapping: str, key: Callable[[Any], object]) -> Handler:
 
 
 def _remove(mapping: str, key: Callable[[Any], object], if_missing: str) -> Handler:
-    """Return a handler that removes a key. `if_missing` is the error for a missing key; empty if that is no error."""
+    """Return a handler that removes a key. `if_missing`: the error message for a missing key, or empty to ignore it."""
 
     def remove(image: MetadataImage, record: records.MetadataRecord, undo: Undo | None) -> None:
         kept = getattr(image, mapping)

@@ -1,4 +1,4 @@
-"""Incarnation ids of Diamant brokers, which show in a broker's registration which program registered it last.
+"""Incarnation ids of Diamant brokers. The id in a broker's registration shows which program registered the broker last.
 
 Each start of a broker, Kafka's or this one, registers it in the metadata log under a new id (`BrokerLifecycleManager`). Kafka's
 ids are random UUIDs of version 4. Ours begin with a name, and have version 8, which RFC 9562 leaves to applications.
@@ -19,7 +19,7 @@ _VERSION = 8
 
 
 def new_incarnation_id() -> UUID:
-    """Return a new id for a start of this program."""
+    """Return a new id with which this program can register a broker."""
     made = bytearray(_NAME + os.urandom(10))
     made[6] = made[6] & 0x0F | _VERSION << 4
     made[8] = made[8] & 0x3F | 0x80
@@ -27,14 +27,14 @@ def new_incarnation_id() -> UUID:
 
 
 def is_of_diamant(incarnation_id: UUID) -> bool:
-    """Return whether this program created the id."""
+    """Return whether Diamant created the id."""
     return incarnation_id.bytes.startswith(_NAME) and incarnation_id.version == _VERSION
 
 
 def was_last_broker(env: Env, log_directory: str) -> bool:
-    """Return whether the last broker started on a log directory was Diamant's, according to its metadata log.
+    """Return whether the last broker started on a log directory was Diamant's, according to the metadata log.
 
-    False without a metadata log. Raises StorageError or OSError if it cannot be read.
+    False if there is no metadata log. Raises StorageError or OSError if the log cannot be read.
     """
     path = metadata_directory(log_directory)
     properties = read_meta_properties(env, log_directory)

@@ -1,6 +1,6 @@
 """The segment files of the metadata log: appends, fsyncs, rolls and removals.
 
-Threads: one owner. Any thread may call `sync`, even while the owner appends.
+Owned by one thread. Any thread may call `sync`, even while the owner appends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MetadataFiles:
         self._file = self._open(loaded, messages)
 
     def _open(self, loaded: LoadedMetadata, messages: list[str]) -> File:
-        """Open the segment for appends: the last one without its torn end, or a new one."""
+        """Open the segment that takes appends: the last one, after its torn end is cut off, or a new one."""
         env = self._env
         if loaded.is_beyond_log:
             # The snapshot is newer than the log: restart the log at the snapshot's end.
@@ -72,18 +72,18 @@ class MetadataFiles:
 
     @property
     def active_size(self) -> int:
-        """Bytes of the segment that takes appends."""
+        """Size in bytes of the segment that takes appends."""
         return self._file.size()
 
     def check_usable(self) -> None:
-        """Raise StorageError after a disk failure or `close`."""
+        """Raise StorageError if the disk has failed or the log is closed."""
         if self.failure is not None:
             raise StorageError(f"{self._directory}: refuses records after an earlier failure: {self.failure}")
         if self._is_closed:
             raise StorageError(f"{self._directory}: closed")
 
     def append(self, batch: bytes, count: int) -> None:
-        """Write a batch of `count` records to the page cache. Raises OSError if the disk fails; nothing is written then."""
+        """Write a batch of `count` records to the page cache. If the disk fails, raises OSError and adds nothing."""
         file = self._file
         size = file.size()
         try:
@@ -97,10 +97,10 @@ class MetadataFiles:
         self.end_offset += count
 
     def sync(self) -> None:
-        """Make all earlier appends durable. Blocks on the disk; callable from any thread.
+        """Make all earlier appends durable. Blocks on the disk; any thread may call it.
 
-        Concurrent callers share fsyncs: after waiting for another's fsync, a caller finds its records durable or syncs for all.
-        Raises OSError if the disk fails. Unsynced records may then be lost, and the log accepts no more records.
+        Concurrent callers share fsyncs: when one of them finishes, the next caller finds its records durable, or syncs for all
+        that wait. Raises OSError if the disk fails. Unsynced records may then be lost, and the log accepts no more records.
         """
         target = self.end_offset
         with self._sync_lock:
@@ -111,7 +111,7 @@ class MetadataFiles:
             try:
                 self._file.sync()
             except OSError as error:
-                # After a failed fsync the kernel may have dropped the pages, so success of a second one proves nothing.
+                # After a failed fsync the kernel may have dropped the pages, so the success of a second one would prove nothing.
                 self.failure = error
                 raise
             self.synced_offset = end_offset
@@ -127,7 +127,7 @@ class MetadataFiles:
         self._bases.append(self.end_offset)
 
     def content(self, end: bytes) -> dict[str, bytes]:
-        """Return the directory's files that a start needs, by name, with `end` appended after the last batch."""
+        """Return the contents of the files that a start needs, by name, with `end` appended to the log."""
         active = names.log_file(self._directory, self._bases[-1])
         found = {}
         for name in self._env.list_dir(self._directory):
@@ -157,7 +157,7 @@ class MetadataFiles:
             self._file.close()
 
     def _remove_segment(self, base_offset: int) -> None:
-        """Remove a segment's log and Kafka's other files for it, if any."""
+        """Remove the `.log` file of a segment, and Kafka's indexes of it, if any."""
         log, *indexes = names.segment_paths(self._directory, base_offset)
         for path in (*indexes, log):
             self._env.remove(path, missing_ok=True)

@@ -1,7 +1,7 @@
-"""The metadata log of a broker that is its own controller: `__cluster_metadata-0` of a quorum of one (KRaft).
+"""The metadata log of a broker that is its own controller: `__cluster_metadata-0` in a quorum of one (KRaft).
 
-`open_metadata_log` (`opening.py`) makes it. `image` is the state of the log; `append` updates both, one batch at a time.
-`close` fences the broker, so that a real Kafka can register at once.
+`open_metadata_log` (`opening.py`) creates it. `image` is the state of the log; `append` updates both, one batch at a time.
+`close` fences the broker, so that a real Kafka can register immediately.
 
 Threads: the loop thread owns the object. Any thread may call `sync`, even while the loop thread appends, and `write_snapshot`
 with the result of `prepare_snapshot`.
@@ -46,14 +46,14 @@ from diamant.storage.kraft.snapshot import (
 )
 
 MAX_RECORDS_PER_BATCH = 10_000
-"""Limit of Kafka's controller for one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+"""Maximum number of records that Kafka's controller writes as one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""Kafka cannot read a larger batch (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+"""The largest batch that Kafka can read (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
 
 DEFAULT_SNAPSHOT_BYTES = 20 * 1024 * 1024
 DEFAULT_SNAPSHOT_INTERVAL_MS = 3_600_000
 SNAPSHOTS_KEPT = 2
-"""Number of newest snapshots kept; the log is kept from the oldest of them on."""
+"""Number of snapshots to keep. The log is kept from the end of the oldest one on."""
 
 
 class PreparedSnapshot(NamedTuple):
@@ -66,17 +66,17 @@ class PreparedSnapshot(NamedTuple):
 
 
 class MetadataLog:
-    """An open metadata log, created by `opening.open_metadata_log`; end its use with `close`."""
+    """An open metadata log. Create it with `opening.open_metadata_log`, and close it with `close`."""
 
     image: MetadataImage
     """The state as of the last append. Only `append` may change it."""
     broker_epoch: int
-    """The epoch of our registration, to be written to `.kafka_cleanshutdown`. Without it a real Kafka treats the stop as a
+    """The epoch of our registration, to be written to `.kafka_cleanshutdown`. Without it, a real Kafka treats the stop as a
     crash, and with ELR marks every partition as recovering."""
     is_taken_over: bool
     """True if the last broker that used the directory was another program's, such as Kafka's."""
     messages: list[str]
-    """Warnings for the operator about the state of the log at its opening."""
+    """Warnings for the operator about the state of the log when it was opened."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class MetadataLog:
     ) -> None:
         self.image = loaded.image
         self.broker_ids = broker_ids
-        """The ids of the brokers of this process, this node's first."""
+        """The ids of the brokers in this process, beginning with this node's."""
         self.broker_epoch = -1
         self.is_taken_over = False
         self.messages = loaded.messages
         self.removed_topics = frozenset(loaded.removed_topics)
-        """Ids of topics whose deletion was in the log when it was opened; empty once partitions are open."""
+        """Ids of topics whose deletion was in the log when it was opened; emptied once the partitions are open."""
         self.written_before_ms = loaded.modified_ms
         """Time of the last write to the log before it was opened, according to the file system."""
         self.path = path
@@ -117,11 +117,11 @@ class MetadataLog:
     # -- opening -------------------------------------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
-        """Remove the snapshot leftovers of a killed start or stop."""
+        """Remove files that are left over or not needed (`MetadataFiles.remove_leftovers`)."""
         self._files.remove_leftovers()
 
     def begin_epoch(self, epoch: int, *, has_voters_in_log: bool) -> None:
-        """Become leader of the quorum in this epoch and record that in the log, with the voters unless the log has them."""
+        """Become leader of the quorum in this epoch; record that in the log, and also the voters unless it has them."""
         node_id = self._properties.node_id
         is_dynamic = self._kraft_version > 0
         state = QuorumState(node_id, epoch, voters=None if is_dynamic else (node_id,))
@@ -157,7 +157,7 @@ class MetadataLog:
 
     @property
     def epoch(self) -> int:
-        """The quorum's epoch, one more with every start."""
+        """The quorum's epoch, which every start increments."""
         return self._epoch
 
     @property
@@ -187,11 +187,11 @@ class MetadataLog:
         """
         self._files.check_usable()
         if not records:
-            raise ValueError("an append has at least one record, got none")
+            raise ValueError("expected at least one record to append, got none")
         if len(records) > MAX_RECORDS_PER_BATCH:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"change of {len(records)} metadata records, at most {MAX_RECORDS_PER_BATCH} are possible at once",
+                f"a change has {len(records)} metadata records, but at most {MAX_RECORDS_PER_BATCH} are possible at once",
             )
         now_ms = self._env.clock.now_ms()
         undo: Undo = []
@@ -203,7 +203,7 @@ class MetadataLog:
             if len(batch) > MAX_BATCH_BYTES:
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION,
-                    f"change of {len(batch)} bytes of metadata, at most {MAX_BATCH_BYTES} are possible at once",
+                    f"a change has {len(batch)} bytes of metadata, but at most {MAX_BATCH_BYTES} are possible at once",
                 )
             self._write(batch, len(values), now_ms)
         except BaseException:
@@ -212,7 +212,7 @@ class MetadataLog:
         return self._files.end_offset - 1
 
     def _apply(self, records: Sequence[MetadataRecord], undo: Undo) -> list[bytes]:
-        """Apply records to the image; return the values to write, each in its version for the metadata.version at that point."""
+        """Apply records to the image; return them encoded, each in the version for the metadata.version at that point."""
         image = self.image
         values = []
         is_in_transaction = False
@@ -247,7 +247,7 @@ class MetadataLog:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """True if records were written since the last snapshot, and its size or time limit is exceeded."""
+        """True if records were written since the last snapshot, and their size or the time since then exceeds its limit."""
         if self._bytes_since_snapshot == 0:
             return False
         if self._bytes_since_snapshot > self._snapshot_bytes:
@@ -274,9 +274,9 @@ class MetadataLog:
         return prepared
 
     def write_snapshot(self, prepared: PreparedSnapshot) -> None:
-        """Write a prepared snapshot, then remove files that it makes obsolete. Blocking, callable from any thread.
+        """Write a prepared snapshot, then remove files that it makes obsolete. Blocking; any thread may call it.
 
-        The covered records are synced first: a snapshot must not be ahead of its log.
+        Syncs the covered records first, because a snapshot must not be ahead of its log.
         """
         self.sync()
         content = encode_snapshot(
@@ -300,7 +300,7 @@ class MetadataLog:
     # -- copying -------------------------------------------------------------------------------------------------
 
     def content(self) -> dict[str, bytes]:
-        """Return the files of the log by name, in the state that `close` would leave."""
+        """Return the contents of the log's files by name, in the state in which `close` would leave them."""
         batch = encode_metadata_batch(
             [encode_record(record, metadata_version=self.image.metadata_version) for record in self._closing()],
             base_offset=self._files.end_offset,
@@ -310,7 +310,7 @@ class MetadataLog:
         return self._files.content(batch)
 
     def _closing(self) -> list[BrokerRegistrationChangeRecord]:
-        """Return the records of an orderly stop. They leave the fencing of several brokers unchanged for the next start."""
+        """Return the records of a clean stop. If there are several brokers, they do not change which ones are fenced."""
         if len(self.broker_ids) == 1:
             return [BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1)]
         brokers = [self.image.brokers[broker_id] for broker_id in self.broker_ids]
@@ -331,7 +331,7 @@ class MetadataLog:
             if clean and self._files.failure is None:
                 self.append(self._closing())
                 self.sync()
-                # Only a cache: opening the log rebuilds the epochs from its batches.
+                # This file is only a cache: opening the log rebuilds the epochs from its batches.
                 self._epochs.sync()
         finally:
             self._files.close()

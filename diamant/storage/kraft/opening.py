@@ -1,14 +1,14 @@
-"""Opening of the metadata log, and the records that a start writes to it.
+"""Opens the metadata log, and writes the records of a start to it.
 
-Like a real node, a start reads the log, becomes its leader in a new epoch and registers the broker. Every start writes:
+Like a real node, a starting broker reads the log, becomes its leader in a new epoch and registers. Every start writes:
 
     LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
     Begin, features, End              the first time only, from the formatter's checkpoint
-    FeatureLevel                      the number of brokers if there are several in this process, and it has changed
+    FeatureLevel                      the number of brokers, if this process has several and the number has changed
     RegisterBroker                    its broker epoch is its own offset
-    BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition without a
-                                      leader, as a real Kafka leaves them at its stop; after a crash for all partitions.
-                                      With several brokers, brokers that were fenced at the stop stay fenced
+    BrokerRegistrationChange          unfences the broker; in the same batch, a PartitionChange for every partition without
+                                      a leader (a real Kafka leaves them so at its stop), after a crash for every partition.
+                                      If there are several brokers, those fenced at the stop stay fenced
 
 Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
 """
@@ -58,17 +58,17 @@ _NOT_MIGRATING = (0, 3)
 
 
 def check_owner(path: str, properties: MetaProperties, node_id: int, directory_id: UUID | None) -> None:
-    """Raise StorageError for a directory of another node, or with another id."""
+    """Raise StorageError if the directory belongs to another node or has another id."""
     if properties.node_id != node_id:
         raise StorageError(
-            f"{path}: the directory belongs to node.id {properties.node_id}, the configuration says {node_id}"
+            f"{path}: the directory belongs to node.id {properties.node_id}, but the configuration says {node_id}"
         )
     if directory_id is not None and properties.directory_id != directory_id:
         raise StorageError(f"{path}: directory.id is {properties.directory_id}, expected {directory_id}")
 
 
 def check_topic_id(env: Env, directory: str) -> None:
-    """Write the id of the metadata topic if missing. Raises CorruptLog if the directory has another id."""
+    """Write the id of the metadata topic if it is missing. Raises CorruptLog if the directory has another id."""
     topic_id = read_partition_metadata(env, directory)
     if topic_id is None:
         write_partition_metadata(env, directory, METADATA_TOPIC_ID)
@@ -85,7 +85,7 @@ def check_writable(
     first: Sequence[MetadataRecord],
     broker_ids: Collection[int],
 ) -> None:
-    """Raise StorageError, with the first reason, for a readable log that these brokers of one node alone cannot continue.
+    """Raise StorageError, with the first reason found, if the log is readable but these brokers of one node cannot continue it.
 
     `first`: the records that a first start will add.
     """
@@ -131,7 +131,7 @@ def _objections(
 
 
 def _made_directory(env: Env, path: str) -> str:
-    """Return the directory of the metadata log; create it if the log directory was formatted for voters, but never started."""
+    """Return the directory of the metadata log; create it if missing, as in a formatted log directory that was never started."""
     directory = metadata_directory(path)
     if not env.is_dir(directory):
         env.make_dirs(directory)
@@ -140,7 +140,7 @@ def _made_directory(env: Env, path: str) -> str:
 
 
 class OtherBroker(NamedTuple):
-    """A further broker of this process, to be registered beside this node."""
+    """An additional broker in this process, to register along with this node."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -166,14 +166,14 @@ def open_metadata_log(
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
     protocol)`. `controller_endpoint`, `features`, `min_insync_replicas` and `directory_id` apply to a new directory; an existing
-    directory must have this `directory_id`. `others`: the further brokers of this process. A snapshot is due after
-    `snapshot_bytes` of records or after `snapshot_interval_ms`, 0 for never.
+    directory must have this `directory_id`. `others`: the additional brokers in this process. A snapshot is due
+    after `snapshot_bytes` of records, or after `snapshot_interval_ms` (0 means never).
 
-    Raises StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer
-    Kafka; CorruptLog if it is damaged.
+    Raises StorageError if the log belongs to another node, has replicas on other brokers or other voters, or was written by a
+    newer Kafka; CorruptLog if it is damaged.
     """
     if not endpoints:
-        raise ValueError("a broker registers at least one endpoint, got none")
+        raise ValueError("expected at least one endpoint to register, got none")
     properties = read_meta_properties(env, path)
     if properties is None:
         properties = format_directory(
@@ -217,7 +217,7 @@ def open_metadata_log(
 
 
 def _load(env: Env, directory: str) -> tuple[LoadedMetadata, int]:
-    """Return the log's content, and the epoch of the next leader."""
+    """Load the log; return its contents, and the epoch of the next leader."""
     loaded = load_metadata(env, directory)
     state = read_quorum_state(env, directory)
     if not loaded.quorum and state.voters:
@@ -249,7 +249,7 @@ def _register(log: MetadataLog, own: OtherBroker, others: Sequence[OtherBroker])
 
 
 def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChangeRecord:
-    """Register a broker; return the record that lifts its fence."""
+    """Register a broker; return the record that unfences it."""
     epoch = log.end_offset
     registration = RegisterBrokerRecord(
         broker_id=broker.broker_id,
@@ -265,7 +265,7 @@ def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChan
 
 
 def fold_brokers(env: Env, path: str) -> int:
-    """Turn the log directory of several brokers into that of one broker, the only replica of all partitions.
+    """Convert the log directory of several brokers for one broker, which becomes the only replica of every partition.
 
     Returns the previous number of brokers. Raises StorageError if that is 1. Blocking; the caller holds the directory's lock.
     """
@@ -276,7 +276,7 @@ def fold_brokers(env: Env, path: str) -> int:
     loaded, epoch = _load(env, directory)
     count = loaded.image.features.get(BROKERS_FEATURE, 1)
     if count == 1:
-        raise StorageError(f"{path}: its partitions are on one broker already; there is nothing to fold")
+        raise StorageError(f"{path}: its partitions are already on one broker; there is nothing to fold")
     broker_ids = range(properties.node_id, properties.node_id + count)
     check_writable(directory, loaded, properties, (), broker_ids)
     log = MetadataLog(
@@ -289,7 +289,7 @@ def fold_brokers(env: Env, path: str) -> int:
         others = [log.image.brokers[broker_id] for broker_id in broker_ids[1:] if broker_id in log.image.brokers]
         gone = [UnregisterBrokerRecord(broker_id=other.broker_id, broker_epoch=other.broker_epoch) for other in others]
         log.append([*gone, FeatureLevelRecord(name=BROKERS_FEATURE, feature_level=0)])
-        # Kafka begins at the newest snapshot, and so does not see the earlier record of the feature, which it would refuse.
+        # Kafka starts from the newest snapshot, and so does not see the earlier record of the feature, which it would refuse.
         log.write_snapshot(log.prepare_snapshot())
     except BaseException:
         log.close(clean=False)

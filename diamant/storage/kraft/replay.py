@@ -1,9 +1,9 @@
 """Reads a metadata log: the newest snapshot, then every batch after it. Writes nothing.
 
-The log is an ordinary one of segments, `<base offset>.log`, without gaps between batches. Checksums, offsets and the order of
+The log consists of ordinary segments, `<base offset>.log`, without gaps between batches. Checksums, offsets and the order of
 epochs are checked in the whole log. Records covered by the snapshot are checked but not applied. Indexes are not used.
 
-A crash may leave a batch that is cut short or fails its checksum at the very end of the last segment; this batch and the bytes
+At the very end of the last segment, a crash may leave a batch that is cut short or fails its checksum; this batch and the bytes
 after it are reported as torn. Such a batch in an earlier segment, or before a sound batch, is damage and raises CorruptLog.
 
 Transactions: records between Begin and End are applied at End; they are dropped at Abort or if the log ends first.
@@ -47,7 +47,7 @@ BOOTSTRAP_SNAPSHOT = SnapshotId(0, 0)
 
 
 class MetadataSegment(NamedTuple):
-    """A segment file and the size of its sound batches in bytes."""
+    """A segment file, and the total size in bytes of its sound batches."""
 
     base_offset: int
     size: int
@@ -76,7 +76,7 @@ class LoadedMetadata:
     last_timestamp_ms: int = -1
     """Time of the last record, -1 if there is none."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """(epoch, first offset) according to the batches."""
+    """(epoch, first offset) of each epoch, taken from the batches."""
     kraft_version: int = 0
     voters: KRaftVoters | None = None
     has_voters_in_log: bool = False
@@ -86,7 +86,7 @@ class LoadedMetadata:
     snapshot_id: SnapshotId | None = None
     """The snapshot from which replay started, None if it started with the log."""
     is_beyond_log: bool = False
-    """True if the log ends below the snapshot, which makes all of the log obsolete."""
+    """True if the log ends below the end of the snapshot, which makes the whole log obsolete."""
     is_empty: bool = True
     """True if neither the snapshot nor the log has a metadata record."""
     has_open_transaction: bool = False
@@ -103,7 +103,7 @@ class LoadedMetadata:
 
 
 def load_metadata(env: Env, directory: str) -> LoadedMetadata:
-    """Read the metadata log in `directory` (`.../__cluster_metadata-0`). Blocking, for about 10 µs per record.
+    """Read the metadata log in `directory` (`.../__cluster_metadata-0`). Blocks for about 10 µs per record.
 
     Raises CorruptLog if bytes or records are invalid, StorageError if a newer Kafka wrote them.
     """
@@ -136,13 +136,13 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
 
 
 def _load_snapshots(env: Env, directory: str, loaded: LoadedMetadata) -> None:
-    """Start from the newest whole snapshot."""
+    """Load the newest valid snapshot into `loaded`."""
     for snapshot_id in reversed(list_snapshots(env, directory)):
         path = names.metadata_snapshot_file(directory, *snapshot_id)
         try:
             snapshot = decode_snapshot(path, env.read_bytes(path, MAX_LOG_FILE))
         except CorruptLog as error:
-            loaded.messages.append(f"snapshot left aside: {error}")
+            loaded.messages.append(f"snapshot not used: {error}")
             continue
         loaded.kraft_version = snapshot.kraft_version
         loaded.voters = snapshot.voters
@@ -163,7 +163,7 @@ def _load_snapshots(env: Env, directory: str, loaded: LoadedMetadata) -> None:
 
 
 class _Replay:
-    """Replays the batches of all segments in order."""
+    """A replay of the batches of all segments, in order."""
 
     def __init__(self, loaded: LoadedMetadata) -> None:
         self._loaded = loaded
@@ -173,7 +173,7 @@ class _Replay:
         """The records of an open transaction."""
 
     def read_segment(self, path: str, view: bytes, offset: int, *, is_last: bool) -> tuple[int, int]:
-        """Apply the batches of a segment that should begin at `offset`; return (sound bytes, next offset)."""
+        """Apply the batches of a segment that should begin at `offset`; return (size of the sound batches, next offset)."""
         position = 0
         end = len(view)
         while position < end:
@@ -263,12 +263,12 @@ class _Replay:
                 apply(record)
 
     def finish(self) -> None:
-        """Record the end of the log."""
+        """Record whether the log ended inside a transaction."""
         self._loaded.has_open_transaction = self._pending is not None
 
 
 def _pairs(path: str, position: int, header: BatchHeader, batch: bytes) -> list[tuple[bytes | None, bytes]]:
-    """Return the keys and values of a batch that is at `position` of a file."""
+    """Return the keys and values of a batch, which was read from `position` of the file."""
     try:
         return decode_batch(batch, 0, header)
     except CorruptBatch as error:
@@ -276,7 +276,7 @@ def _pairs(path: str, position: int, header: BatchHeader, batch: bytes) -> list[
 
 
 def _unsound(view: bytes, position: int, head: bytes) -> str | None:
-    """Return the reason why the batch at `position` is not whole and sound; None if it is."""
+    """Return the reason why the batch at `position` is not sound; None if it is."""
     if len(head) < HEADER_SIZE:
         return f"{len(head)} bytes are left, a batch header has {HEADER_SIZE}"
     header = BatchHeader._make(HEADER_STRUCT.unpack(head))
@@ -291,7 +291,7 @@ def _unsound(view: bytes, position: int, head: bytes) -> str | None:
 
 
 def _sound_batch_after(view: bytes, position: int) -> int | None:
-    """Return the position of a sound batch after an unsound one, by the latter's declared length; None if there is none."""
+    """Return the position of a sound batch right after an unsound one, relying on its declared length; None if there is none."""
     head = bytes(view[position : position + HEADER_SIZE])
     if len(head) < HEADER_SIZE:
         return None

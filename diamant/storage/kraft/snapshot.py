@@ -5,9 +5,9 @@
     ...
     batch   control   SnapshotFooter
 
-Batches as in protocol/kraft/batch.py. Base offsets count from 0 inside the file; all batches have the snapshot's leader epoch.
-The end offset in the name is the first one *not* covered. A snapshot is written as `<name>-<random>.checkpoint.part`, synced,
-made read-only and renamed; a file without a footer was therefore never finished.
+Batches are described in protocol/kraft/batch.py. Base offsets count from 0 in the file; all batches have the snapshot's leader
+epoch. The end offset in the name is the first offset *not* covered. A snapshot is written as `<name>-<random>.checkpoint.part`,
+synced, made read-only and renamed; a file without a footer was therefore never finished.
 
 `00000000000000000000-0000000000.checkpoint` is special: the formatter writes it to record the voters. Newer formatters also
 put bootstrap records into it, which are not part of the log's state. Source: RecordsSnapshotWriter, Snapshots.
@@ -61,7 +61,7 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(snapshot: Snapshot, *, epoch: int, metadata_version: int, timestamp_ms: int) -> bytes:
-    """Return the bytes of a snapshot file, with records in the versions of `metadata_version`."""
+    """Return the bytes of a snapshot file, with records in the versions that `metadata_version` requires."""
     head: list[ControlRecord] = [SnapshotHeader(snapshot.last_contained_log_timestamp_ms)]
     if snapshot.kraft_version and snapshot.voters is not None:
         head += [KRaftVersion(snapshot.kraft_version), snapshot.voters]
@@ -82,7 +82,7 @@ def _chunks(records: Iterable[MetadataRecord]) -> Iterator[list[MetadataRecord]]
 
 
 def decode_snapshot(path: str, data: bytes) -> Snapshot:
-    """Parse a snapshot file. Raises CorruptLog unless it is whole, from header to footer."""
+    """Parse a snapshot file. Raises CorruptLog unless it is complete, from header to footer."""
     timestamp_ms = None
     is_whole = False
     kraft_version = 0
@@ -115,9 +115,9 @@ def decode_snapshot(path: str, data: bytes) -> Snapshot:
 def iter_metadata_batches(
     path: str, data: bytes
 ) -> Iterator[tuple[int, BatchHeader, list[tuple[bytes | None, bytes]]]]:
-    """Yield (position, header, (key, value) pairs) of each batch of a file.
+    """Yield (position, header, (key, value) pairs) for each batch in a file.
 
-    Ends at a torn tail. Raises CorruptLog for a batch that does not belong in a metadata log.
+    Stops at a torn tail. Raises CorruptLog if a batch is corrupt or does not belong in a metadata log.
     """
     try:
         for position, header in iter_headers(data):

@@ -40,10 +40,10 @@ _BOOTSTRAP_NAME = "Bootstrap records"
 def bootstrap_records(
     env: Env, path: str, loaded: LoadedMetadata, features: Mapping[str, int], min_insync_replicas: str
 ) -> list[MetadataRecord]:
-    """Return the records of the first start in the log directory `path`, as one transaction; none for a later start.
+    """Return the records that the first start in the log directory `path` writes, as one transaction; none at a later start.
 
-    They set the features with which the directory was formatted, or `features` if it names none. With ELR, `min_insync_replicas`
-    becomes the cluster's setting.
+    They set the features with which the directory was formatted, or `features` if formatting recorded none. If ELR is enabled,
+    they make `min_insync_replicas` the setting of the cluster.
     """
     # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
     if not (loaded.is_empty or (loaded.has_open_transaction and loaded.image.is_empty)):
@@ -57,7 +57,7 @@ def bootstrap_records(
         levels = dict(features)
         records = [*feature_records(levels), *records]
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
-        # Like QuorumController: with ELR the minimum of in-sync replicas is a setting of the cluster, not of each broker.
+        # As in QuorumController: with ELR, min.insync.replicas is a setting of the cluster, not of each broker.
         records.append(
             ConfigRecord(
                 resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value=min_insync_replicas
@@ -71,8 +71,8 @@ def bootstrap_records(
 def orphaned_configs(image: MetadataImage) -> list[ConfigRecord]:
     """Return the records that remove the configs of deleted topics.
 
-    Kafka's snapshots (at least in 4.3.1) can restore such configs, for a topic created and deleted within the records of one
-    snapshot; a new topic of that name would inherit them.
+    Kafka's snapshots (at least in 4.3.1) can bring such configs back if a topic was created and deleted between two snapshots;
+    a new topic of that name would inherit them.
     """
     return [
         ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=None)
@@ -85,8 +85,8 @@ def orphaned_configs(image: MetadataImage) -> list[ConfigRecord]:
 def resumed(
     image: MetadataImage, live: Collection[int], directory_id: UUID, *, has_crashed: bool
 ) -> list[PartitionChangeRecord]:
-    """Return the changes with which several brokers continue: a leader for partitions without one, and after a crash a new leader
-    epoch for all partitions, as `takeovers` explains.
+    """Return the changes for a start of several brokers: partitions without a leader get one, and after a crash every partition
+    gets a new leader epoch, for the reason given in `takeovers`.
     """
     changes = []
     for topic in image.topics.values():
@@ -138,10 +138,10 @@ def isr_rules(image: MetadataImage, topic: str) -> tuple[int, bool]:
 def takeovers(
     image: MetadataImage, node_id: int, directory_id: UUID, *, has_crashed: bool
 ) -> list[PartitionChangeRecord]:
-    """Return the changes that make node `node_id` the leader of every partition, in its directory.
+    """Return the changes that make node `node_id` the leader of every partition, in the log directory `directory_id`.
 
-    After a crash this includes partitions that we lead already: unsynced records are lost, and the new leader epoch lets
-    clients detect that other records have taken their offsets.
+    After a crash this includes partitions that we already lead: unsynced records may be lost, and the new leader epoch lets
+    clients detect that other records were written at their offsets.
     """
     changes = []
     for topic in image.topics.values():
@@ -163,7 +163,7 @@ def _takeover(
 ) -> PartitionChangeRecord | None:
     has_leader = partition.leader == node_id and not has_crashed
     ours = (directory_id,)
-    # Directories may be unassigned, or on a lost disk; a real controller then elects no leader.
+    # A directory may be unassigned, or on a lost disk; a real controller then elects no leader.
     moves = partition.directories != ours and image.metadata_version >= FIRST_WITH_DIRECTORIES
     if has_leader and not moves:
         return None

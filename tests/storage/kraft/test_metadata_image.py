@@ -238,7 +238,7 @@ def test_the_life_of_a_registration() -> None:
 @pytest.mark.parametrize(
     ("record", "complaint"),
     [
-        (TopicRecord(name="foo", topic_id=UUID(int=1)), "topic exists with id"),
+        (TopicRecord(name="foo", topic_id=UUID(int=1)), "topic already exists with id"),
         (TopicRecord(name="new", topic_id=FOO), "the id belongs to topic foo"),
         (partition(UUID(int=1)), "no topic has this id"),
         (PartitionChangeRecord(partition_id=0, topic_id=UUID(int=1)), "no topic has this id"),
@@ -246,7 +246,7 @@ def test_the_life_of_a_registration() -> None:
         (PartitionChangeRecord(partition_id=0, topic_id=FOO, directories=(BAR, BAR)), "2 directories for 1 replicas"),
         (RemoveTopicRecord(topic_id=UUID(int=1)), "no topic has this id"),
         (ClearElrRecord(topic_name="new"), "no such topic"),
-        (ProducerIdsRecord(broker_id=1, next_producer_id=1000), "the next producer id is 1000 already"),
+        (ProducerIdsRecord(broker_id=1, next_producer_id=1000), "the next producer id is already 1000"),
         (BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=7), "no such broker is registered"),
         (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=8), "registered with epoch 7"),
         (UnregisterBrokerRecord(broker_id=1, broker_epoch=8), "registered with epoch 7"),

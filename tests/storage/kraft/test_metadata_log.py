@@ -126,7 +126,7 @@ def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
 def test_a_formatted_directory_is_not_formatted_again(memory: MemoryEnv) -> None:
     """Formatting refuses a formatted directory."""
     format_directory(memory, DATA, "cluster", 5)
-    with pytest.raises(StorageError, match="formatted already"):
+    with pytest.raises(StorageError, match="already formatted"):
         format_directory(memory, DATA)
     log = open_log(memory, node_id=5)
     assert (log.cluster_id, log.node_id) == ("cluster", 5)

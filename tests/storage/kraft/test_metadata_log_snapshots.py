@@ -91,7 +91,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv, log: 
     memory.write_atomically(path, b"rubbish")
     loaded = load_metadata(memory, METADATA)
     assert list(loaded.image.topics) == ["foo", "bar", "baz"]
-    assert any("left aside" in message for message in loaded.messages)
+    assert any("not used" in message for message in loaded.messages)
 
 
 def test_a_log_that_ends_below_the_snapshot_is_begun_again(memory: MemoryEnv, log: MetadataLog) -> None:

@@ -29,7 +29,7 @@ from tests.storage.kraft.metadata_directory import (
 def test_another_owner_is_refused(memory: MemoryEnv) -> None:
     """node.id and directory.id are part of the log; a directory of another node is refused."""
     open_log(memory, directory_id=UUID(int=7 << 64)).close()
-    with pytest.raises(StorageError, match=r"belongs to node\.id 1, the configuration says 2"):
+    with pytest.raises(StorageError, match=r"belongs to node\.id 1, but the configuration says 2"):
         open_log(memory, node_id=2)
     with pytest.raises(StorageError, match=r"directory\.id is"):
         open_log(memory, directory_id=UUID(int=8 << 64))
