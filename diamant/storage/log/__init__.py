@@ -1,1 +1,1 @@
-"""One partition: append, read, flush, removal and the swap of segments."""
+"""The log of one partition: appends, reads, flushes, and the removal and replacement of segments."""

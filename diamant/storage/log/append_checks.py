@@ -1,8 +1,8 @@
-"""A leader's checks of a produced batch that need no log state: framing, size, CRC, records, compression.
+"""The checks that a leader can make of a produced batch without log state: framing, size, CRC, records, compression.
 
-A thread may therefore check an expensive batch (`HeavyBatch`); the log's owner only appends it.
+So a thread can check an expensive batch (`HeavyBatch`), and the log's owner only appends it.
 
-Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in their order.
+Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in this order.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LIGHT_DECOMPRESSED_BYTES = 1024 * 1024
 LIGHT_COMPRESSED_BYTES = 128 * 1024
 LIGHT_RECORDS = 10_000
 LIGHT_RECOMPRESSED_RECORDS = 500
-"""Limits of a batch that the event loop may check itself: each costs a few milliseconds at worst."""
+"""Limits up to which the event loop may check a batch itself, which takes a few milliseconds at most."""
 
 ZSTD_MIN_PRODUCE_VERSION = 7
 
 
 class HeavyBatch(Exception):
-    """The check of this batch is expensive. Run it in a thread, with `is_light` False."""
+    """Checking this batch is expensive. Do it in a thread, with `is_light` set to False."""
 
 
 class Validation:
@@ -52,7 +52,7 @@ class Validation:
         self.is_header_only = is_header_only
         self.walk: Walk = best_walk()
         self.is_slow = not ARE_COMPILED
-        """True if the walk is slow for many records."""
+        """True if the walk over many records is slow."""
 
 
 class CheckedBatch(NamedTuple):
@@ -63,7 +63,7 @@ class CheckedBatch(NamedTuple):
 
 
 class BatchCheck(NamedTuple):
-    """The settings that a batch is checked against; error texts name `partition`."""
+    """The settings against which a batch is checked. `partition` is its name in error messages."""
 
     partition: str
     config: LogConfig
@@ -72,7 +72,7 @@ class BatchCheck(NamedTuple):
     leader_epoch: int
 
     def run(self, records: memoryview, *, produce_version: int, is_light: bool) -> CheckedBatch:
-        """Check the single batch in `records`, and return it. Raises KafkaError with Kafka's code; if `is_light`, HeavyBatch."""
+        """Check the single batch in `records`, and return it. Raises KafkaError with Kafka's code; HeavyBatch if `is_light`."""
         config = self.config
         header = client_batch_header(records, produce_version)
         size = header.size
@@ -102,7 +102,7 @@ class BatchCheck(NamedTuple):
         max_timestamp = self._check_records(records, header, is_light)
         if target_codec != codec:
             return self._recompressed(records, header, target_codec)
-        # With LogAppendTime the append writes attributes and timestamp.
+        # With LogAppendTime, the append sets the attributes and the timestamp.
         if not config.is_log_append_time and (header.is_log_append_time or header.max_timestamp != max_timestamp):
             set_timestamps(records, 0, is_log_append_time=False, max_timestamp=max_timestamp)
             header = header._replace(max_timestamp=max_timestamp)
@@ -159,8 +159,8 @@ class BatchCheck(NamedTuple):
         if len(batch) > self.config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"The batch recompressed for {self.partition} has {len(batch)} bytes, "
-                f"over max.message.bytes={self.config.max_message_bytes}",
+                f"The batch for {self.partition} has {len(batch)} bytes after recompression, "
+                f"which exceeds max.message.bytes={self.config.max_message_bytes}",
             )
         return CheckedBatch(batch, parse_header(batch))
 

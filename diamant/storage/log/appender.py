@@ -1,4 +1,4 @@
-"""Appends to a log. An append updates the active segment, the producer state and the leader epochs, or none of them.
+"""Appends to a log. Each append updates the active segment, the producer state and the leader epochs, or none of them.
 
 Source: UnifiedLog.append, analyzeAndValidateProducerState.
 """
@@ -26,7 +26,7 @@ _TRUSTED_FIELDS = Struct(">23xi8xqq")
 
 
 class AppendResult(NamedTuple):
-    """Position of a batch in the log; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+    """Position of a batch in the log; `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     last_offset: int
@@ -60,11 +60,11 @@ class AppendedLog(Protocol):
         """Refuse appends from now on."""
 
     def appended(self) -> None:
-        """Tell the listeners that the log has grown."""
+        """Notify the listeners that the log has grown."""
 
 
 class Appender:
-    """The appends of one log. All methods but `batch_check` belong to the log's thread."""
+    """Appends to one log. Only the thread that owns the log may call the methods, except `batch_check`."""
 
     __slots__ = ("_log",)
 
@@ -72,7 +72,7 @@ class Appender:
         self._log = log
 
     def batch_check(self) -> BatchCheck:
-        """Return the checks of a client's batch under the current settings."""
+        """Return the checks for a client's batch, with the current settings."""
         log = self._log
         return BatchCheck(
             f"{log.topic}-{log.partition}",
@@ -83,7 +83,7 @@ class Appender:
         )
 
     def append_trusted(self, batch: bytearray) -> AppendResult:
-        """Append a batch that this broker built; return its place. Without a producer id, skip the checks of client batches."""
+        """Append a batch that this broker built; return its position. A batch with no producer id skips the producer checks."""
         log = self._log
         last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
         now_ms = log.env.clock.now_ms()
@@ -113,7 +113,7 @@ class Appender:
         *,
         is_client: bool,
     ) -> AppendResult:
-        """Assign offsets and epoch to a checked or trusted batch, append it and return its place. Raises KafkaError."""
+        """Assign offsets and epoch to a checked or trusted batch, append it and return its position. Raises KafkaError."""
         log = self._log
         producers = log.producers
         has_producer = header.producer_id != NO_PRODUCER_ID
@@ -123,8 +123,8 @@ class Appender:
             self._refuse(len(batch))
         update: Update | None = None
         if has_producer and not header.is_control:
-            # Check before rolling: if a full disk refused a resent batch that is already in the log, its producer would think it
-            # lost. librdkafka would then send it again in a new epoch, in which it is not recognized as a duplicate.
+            # Check before rolling, which fails on a full disk: if a resent batch is already in the log, its producer would then
+            # consider it lost. librdkafka would send it in a new epoch, in which it is not recognized as a duplicate.
             checked = producers.check(header, is_client=is_client)
             if isinstance(checked, DuplicateBatch):
                 time_ms = checked.timestamp if log.config.is_log_append_time else -1
@@ -151,7 +151,7 @@ class Appender:
         return AppendResult(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False)
 
     def _refuse(self, size: int) -> NoReturn:
-        """Raise KafkaError because the log takes no writes, or because a batch of `size` bytes is too large."""
+        """Raise the KafkaError for a log that accepts no writes, or for a batch of `size` bytes that is too large."""
         log = self._log
         if log.write_failure is not None or log.is_deleted:
             raise self._storage_error(log.write_failure) from log.write_failure
@@ -164,7 +164,7 @@ class Appender:
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """Return the segment for an append of `size` bytes up to `last_offset`; roll and record the epoch if necessary.
 
-        Raises OSError if the caller must clean up.
+        If this raises OSError, the caller must clean up.
         """
         log = self._log
         config = log.config

@@ -1,4 +1,4 @@
-"""Append of a control batch: it ends a transaction in the log, the producer state and the index of aborted transactions."""
+"""Appends control batches, which end a transaction in the log, the producer state and the index of aborted transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def append_control(
 ) -> None:
     """Append a control batch. If it aborts a transaction with data in this partition, index the aborted transaction.
 
-    The entry is written first: a marker without its entry would show aborted records as committed, and no later check
+    The index entry is written first: with a marker but no entry, aborted records would seem committed, and no later check
     would notice. If the marker cannot be written, the entry is removed; after a crash, segment recovery rebuilds the
     index. If the entry cannot be removed, `fail` stops all appends; the log is then not closed cleanly, and the next start
     rebuilds the index.

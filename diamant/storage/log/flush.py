@@ -1,4 +1,4 @@
-"""Flush plans of a log, and the files that a loss of power could still lose."""
+"""Flush plans of a log, and its files that a power failure could still lose."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class UnsyncedFiles:
         """The error of the latest flush, if the next flush can make up for it (`FlushPlan.is_repeatable`)."""
 
     def plan(self, segments: list[Segment], offset: int) -> FlushPlan:
-        """Return the plan to flush these segments, which hold the data below `offset`, and of all other unsynced files.
+        """Return a plan to flush `segments`, which hold the unsynced data below `offset`, and all other unsynced files.
 
-        `segments` may lack a segment that rolled since the last flush, whose data is synced but whose last index entries are not.
+        It also covers segments that rolled since the last flush, whose data may be synced but whose last index entries are not.
         """
         rolled, self.rolled = self.rolled, []
         snapshots, self.snapshots = self.snapshots, []
@@ -67,7 +67,7 @@ class FlushPlan:
         self._is_syncing = False
 
     def run(self) -> None:
-        """Run the fsyncs. Blocking. Snapshots are synced first, since recovery trusts snapshots below the recovery point.
+        """Fsync the files; blocks on the disk. Snapshots come first, since recovery trusts those below the recovery point.
 
         A deleted log is not synced, since its path may already belong to a new log of the same name.
         """
@@ -89,27 +89,29 @@ class FlushPlan:
             log.env.sync_dir(log.path)
 
     def complete(self) -> None:
-        """Record as synced what `run` has synced. Owner thread only.
+        """Record that `run` has synced the files. Call only on the owner thread.
 
         Raises OSError if a segment was skipped because it was being removed, and its removal then failed.
         """
         for segment in self._passed_over:
             if not segment.is_deleted and not self._is_moot():
-                raise OSError(errno.EIO, "was not synced: its removal was in progress, then failed", segment.path)
+                raise OSError(
+                    errno.EIO, "was not synced because its removal was in progress, but then failed", segment.path
+                )
         self._unsynced.synced_name_changes = max(self._unsynced.synced_name_changes, self._name_changes)
 
     def is_repeatable(self, error: Exception) -> bool:
-        """Return whether another flush can make up for this one, which has failed.
+        """Return whether another flush can make up for this one, which failed with `error`.
 
         False if an fsync may have failed, since the page cache may then have dropped unwritten data.
         """
         return not self._is_syncing or (isinstance(error, OSError) and error.errno in _NOT_OPENED)
 
     def give_back(self) -> None:
-        """Return the files to the next plan. Owner thread only."""
+        """Hand the files over to the next plan. Call only on the owner thread."""
         self._unsynced.rolled[:0] = self._rolled
         self._unsynced.snapshots[:0] = self._snapshots
 
     def _is_moot(self) -> bool:
-        """True if the log was deleted, which the loop thread may do at any time."""
+        """Return whether the log was deleted, which the loop thread may do at any time."""
         return self._log.is_deleted

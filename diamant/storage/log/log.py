@@ -1,8 +1,8 @@
 """The log of one partition: validated appends, reads of whole batches, offsets, truncation at both ends.
 
 With a single replica, the high watermark equals the log end offset after every append. The loop thread owns a log; only
-`FlushPlan.run` is for another thread. An append parses the 61-byte header, checks the CRC and walks the records without
-decoding them. A read parses headers only and returns file ranges.
+`FlushPlan.run` and `Log.check_batch` may run in other threads. An append parses the 61-byte header, checks the CRC and walks the
+records without decoding them. A read parses headers only and returns file ranges.
 
 Source: Kafka's UnifiedLog and LocalLog.
 """
@@ -53,10 +53,10 @@ class EpochEndOffset(NamedTuple):
 
 
 class Interposer(Protocol):
-    """A test's hook between a log and its callers. `Log.append_checked` and `Log.read` call it on the loop thread."""
+    """A hook for tests between a log and its callers. `Log.append_checked` and `Log.read` call it on the loop thread."""
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Yield the batches to append in place of `checked`: the batch itself or its parts. May roll before each of them."""
+        """Yield the batches to append in place of `checked`: the batch itself or its parts. May roll the log before each."""
         ...
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
@@ -65,7 +65,7 @@ class Interposer(Protocol):
 
 
 class Log:
-    """One partition on disk. Made by `open_log.load_log` or `open_log.create_log`, never directly."""
+    """One partition on disk. Created only by `open_log.load_log` or `open_log.create_log`, never directly."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Log:
         self.unsynced = UnsyncedFiles(self)
         self.is_deleted = False
         self.is_exchanging = False
-        """True while a `segment_swap.Replacement` renames files; no segment is removed in that time."""
+        """True while a `segment_swap.Replacement` renames files; until it is False again, no segment is removed."""
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of the oldest open transaction, else the high watermark."""
+        """First offset of the oldest open transaction, or the high watermark if none is open."""
         unstable = self.producers.transactions.first_unstable_offset
         if unstable is None:
             return self.log_end_offset
@@ -137,7 +137,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Bytes of all `.log` files."""
+        """Total size in bytes of the `.log` files."""
         return sum(segment.size for segment in self.segments)
 
     def update_config(self, config: LogConfig) -> None:
@@ -145,13 +145,13 @@ class Log:
         self.config = config
 
     def become_leader(self, leader_epoch: int) -> None:
-        """Stamp appends with `leader_epoch` from now on (Partition.makeLeader); never lower than what the log holds."""
+        """From now on append in `leader_epoch` (Partition.makeLeader), or in the log's latest epoch if that is higher."""
         self.leader_epoch = max(leader_epoch, self.epochs.latest_epoch)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
 
     @property
     def needs_start_checkpoint(self) -> bool:
-        """True if segment names do not give the log start offset, or might not after a loss of power."""
+        """True if the log start offset cannot be told from the names of the segments, or might not be after a power failure."""
         return self.log_start_offset > self.segments[0].base_offset or (
             self.log_start_offset > 0 and self.unsynced.synced_name_changes < self.unsynced.name_changes
         )
@@ -167,22 +167,22 @@ class Log:
     # -- append --------------------------------------------------------------------------------------------------
 
     def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
-        """Make the checks of `append_as_leader` that need no log state, and return the batch; may patch `records` in place.
+        """Make those checks of `append_as_leader` that need no log state; return the batch. May patch `records` in place.
 
-        Callable from any thread. With `is_light`, raises HeavyBatch before any change if the check would block for long.
+        Any thread may call it. With `is_light`, raises HeavyBatch before any change if the check would block for long.
         """
         return self._appender.batch_check().run(records, produce_version=produce_version, is_light=is_light)
 
     def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
-        """Validate and append a client's single batch; return its place. Patches `records` in place.
+        """Validate and append a client's single batch; return its position. Patches `records` in place.
 
-        Raises KafkaError with Kafka's code and the indexes of invalid records (LogValidator); nothing is stored then.
+        Raises KafkaError with Kafka's code and the indexes of invalid records (LogValidator); then nothing is stored.
         A failed write raises KAFKA_STORAGE_ERROR and leaves the log unchanged.
         """
         return self.append_checked(self.check_batch(records, produce_version=produce_version))
 
     def append_checked(self, checked: CheckedBatch, *, is_part: bool = False) -> AppendResult:
-        """Append the result of `check_batch`; return its place. LogAppendTime is the time of this call, so it never decreases.
+        """Append the result of `check_batch`; return its position. LogAppendTime is the time of this call, so it never decreases.
 
         `is_part`: the batch comes from the interposer.
         """
@@ -199,14 +199,14 @@ class Log:
         return self._appender.append(batch, header, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
-        """Append a batch that a coordinator of this broker built; return its place. Assigns offsets and epoch, trusts records.
+        """Append a batch built by a coordinator of this broker; return its position. Assigns offsets and epoch, trusts records.
 
         Raises KafkaError like `append_as_leader`.
         """
         return self._appender.append_trusted(batch)
 
     def appended(self) -> None:
-        """Tell the listeners that the log has grown."""
+        """Notify the listeners that the log has grown."""
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
         for callback in self.on_change:
@@ -215,7 +215,7 @@ class Log:
     # -- segments ------------------------------------------------------------------------------------------------
 
     def roll(self) -> Segment:
-        """Start a new active segment at the log end offset (UnifiedLog.roll), and return it; keep an empty active segment."""
+        """Return a new active segment that begins at the log end offset, or the active one if it is empty (UnifiedLog.roll)."""
         active = self.active
         base_offset = self.log_end_offset
         if active.base_offset == base_offset and not active.size:
@@ -240,7 +240,7 @@ class Log:
         return self._segments.floor(offset)
 
     def begin_behind(self, count: int) -> None:
-        """Drop the `count` oldest segments in memory and advance the log start offset; no file changes."""
+        """Drop the `count` oldest segments from memory and advance the log start offset; does not change files."""
         self._segments.drop_oldest(count)
         first = self.segments[0].base_offset
         if count and first > self.log_start_offset:
@@ -256,12 +256,12 @@ class Log:
         """Hide these segments from new readers. Current readers keep their ranges."""
         for segment in segments:
             segment.is_deleted = True
-            # Otherwise any reference to the segment, such as a failed round's traceback, would keep its bytes on disk.
+            # Otherwise any reference to the segment, such as the traceback of a failed round, would keep its bytes on disk.
             segment.release_file()
         self.reader.forget_deleted()
 
     def delete_records(self, before_offset: int, up_to: int | None = None) -> int:
-        """Advance the log start to `before_offset` (-1: to the end, or `up_to`); return the start (UnifiedLog.deleteRecords)."""
+        """Advance the log start to `before_offset` (-1: to `up_to` or the log end) and return it (UnifiedLog.deleteRecords)."""
         end = self.high_watermark if up_to is None else up_to
         offset = end if before_offset == -1 else before_offset
         if not 0 <= offset <= end:
@@ -282,9 +282,10 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool, up_to: int | None = None
     ) -> ReadResult:
-        """Return whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first, KIP-74).
+        """Return whole batches of at most `max_bytes`, beginning with the one that contains `offset`.
 
-        Never crosses a segment. Raises OFFSET_OUT_OF_RANGE outside the log. `up_to`: a high watermark before the end.
+        If `min_one_message`, the first batch may be larger (KIP-74). Never crosses a segment's end. Raises OFFSET_OUT_OF_RANGE
+        if `offset` is outside the log. `up_to`: a high watermark below the log end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise _out_of_range(self, offset)
@@ -325,7 +326,7 @@ class Log:
     # -- flush and close -----------------------------------------------------------------------------------------
 
     def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
-        """Return a plan to flush everything below `offset` (default: log end); None if all that is already durable."""
+        """Return a plan to flush everything below `offset` (default: log end); None if all of it is already durable."""
         target = self.log_end_offset if offset is None else offset
         if target <= self.recovery_point and not self.unsynced.rolled:
             return None
@@ -341,22 +342,22 @@ class Log:
         self.last_flush_ms = self.env.clock.now_ms()
 
     def flush(self) -> None:
-        """Fsync everything. Blocking, so not for the loop thread."""
+        """Fsync everything. Blocks on the disk, so do not call it on the loop thread."""
         if (plan := self.begin_flush()) is not None:
             plan.run()
             self.complete_flush(plan)
 
     def fail(self, error: OSError) -> None:
-        """Refuse appends until the next start recovers the log: after a failed fsync, the page cache may never reach the disk."""
+        """Refuse appends until the next start recovers the log: after a failed fsync, cached data may never reach the disk."""
         logger.error("%s refuses writes until the next start: %s", self.path, error)
         self.write_failure = error
 
     def close(self, *, is_clean: bool = True) -> None:
-        """Close in order: write the final index entries and a producer snapshot at the log end, and sync everything."""
+        """Close the log. If `is_clean`, first write the last index entries and a producer snapshot, and sync everything."""
         if is_clean and self.write_failure is None:
             self.active.on_inactive()
             self._take_snapshot()
-            # Index files and the snapshot may be new.
+            # The index files and the snapshot may be new, so sync the directory.
             self.unsynced.name_changes += 1
             plan = self.unsynced.plan(self._segments.since(self.recovery_point), self.log_end_offset)
             plan.run()

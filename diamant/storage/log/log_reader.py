@@ -1,4 +1,4 @@
-"""Lookup of ranges of whole batches in the segments of a log.
+"""Finds ranges of whole batches in the segments of a log.
 
 A lookup parses headers only. A read that starts where a recent read ended, as with a steady consumer, needs no index or scan.
 
@@ -17,11 +17,11 @@ from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn
 
 MAX_READ_POSITIONS = 32
-"""Number of recent read ends kept."""
+"""Number of recent reads whose end position is kept."""
 
 
 class BatchRange(NamedTuple):
-    """Whole batches at bytes `start` to `end` of a segment; `next_offset` follows them."""
+    """Whole batches at bytes `start` to `end` of a segment; `next_offset` is the first offset after them."""
 
     segment: Segment
     start: int
@@ -30,7 +30,7 @@ class BatchRange(NamedTuple):
 
 
 class LogReader:
-    """Finds the batches for a fetch. For the log's owner."""
+    """Finds the batches for a fetch. Only the log's owner may use it."""
 
     def __init__(self, segments: LogSegments, damaged: Callable[[Segment], None]) -> None:
         """`damaged` is called with each closed segment whose damaged offset index makes reads slow."""
@@ -41,9 +41,9 @@ class LogReader:
     def find(
         self, offset: int, limit: int, log_end_offset: int, max_bytes: int, *, min_one_message: bool
     ) -> BatchRange | None:
-        """Return the batches from the one that holds `offset` up to offset `limit`; None if there are none.
+        """Return the batches from the one that contains `offset` up to offset `limit`; None if there are none.
 
-        At most `max_bytes`, more only for the first batch (KIP-74). Never crosses a segment.
+        They are in one segment and have at most `max_bytes`; if `min_one_message`, the first batch may be larger (KIP-74).
         """
         located = self._locate(offset)
         if located is None:
@@ -99,11 +99,11 @@ class LogReader:
         return aborted
 
     def forget(self) -> None:
-        """Forget all read ends, because the log was truncated."""
+        """Forget all ends of reads. To be called when the log was truncated."""
         self._positions.clear()
 
     def forget_deleted(self) -> None:
-        """Forget the read ends in deleted segments."""
+        """Forget the ends of reads in deleted segments."""
         stale = [offset for offset, (segment, _) in self._positions.items() if segment.is_deleted]
         for offset in stale:
             del self._positions[offset]

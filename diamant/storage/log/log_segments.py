@@ -1,4 +1,4 @@
-"""The segments of a log, ascending; the last one takes appends."""
+"""The segments of a log in ascending order; the last one takes appends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diamant.storage.segments.segment import Segment
 
 
 class LogSegments:
-    """The list `items`, which only these methods change. A parallel list of base offsets makes lookups fast."""
+    """The list `items`, which only these methods may change. A parallel list of base offsets makes lookups fast."""
 
     __slots__ = ("_bases", "items")
 
@@ -50,14 +50,14 @@ class LogSegments:
 
 
 def new_segment(env: Env, path: str, base_offset: int, config: LogConfig) -> Segment:
-    """Create an empty segment in the directory `path`; first remove files of the same names that a crash left."""
+    """Create an empty segment in the directory `path`, after removing files of the same names that a crash left behind."""
     for file in names.segment_paths(path, base_offset):
         if env.exists(file):
             env.remove(file)
     jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
     jitter_ms = 0
     if jitter_limit > 0:
-        import random  # imported late, since few logs have a jitter
+        import random  # imported here because few logs use a jitter
 
         jitter_ms = random.randrange(jitter_limit)
     return Segment(env, path, base_offset, config, jitter_ms=jitter_ms, create=True)

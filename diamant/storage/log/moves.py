@@ -1,7 +1,7 @@
-"""Renames and removals of a partition's files, as plain values that the broker or another process carries out.
+"""Renames and removals of a partition's files, described as plain values that the broker or another process carries out.
 
 A `Replacement` plans them in steps. Its owner carries out each step itself (`in_turns`) or sends it to a worker process. A step
-handles files in the order of the fields. It is idempotent: if a process dies in the middle, another can run it again.
+handles files in the order of the fields of `Moves`. It is idempotent: if a process dies halfway, another can run it again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Moves(NamedTuple):
 
     directory: str
     guard: str = ""
-    """A file that the first rename of `arriving` moves. If it is missing, `retiring` is done and its names may be reused."""
+    """The file that the first rename of `arriving` moves. If it is missing, `retiring` is done and its names may be in use."""
     retiring: tuple[str, ...] = ()
     """Files that get the suffix `.deleted`; missing ones are skipped."""
     dropped: tuple[str, ...] = ()
     """Files to remove; missing ones are skipped."""
     arriving: tuple[Rename, ...] = ()
-    """Renames. A `.log` file must exist under the old or the new name; other files need not exist."""
+    """Renames. A `.log` file must exist under its old or its new name; other files may be missing."""
     outdated: tuple[str, ...] = ()
     """Like `retiring`, but independent of the guard."""
     is_synced: bool = False
@@ -51,7 +51,7 @@ class MovesDirectory(Protocol):
     """The directory in which moves are carried out."""
 
     def exists(self, name: str) -> bool:
-        """Tell whether the file exists."""
+        """Return whether the file exists."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -63,7 +63,7 @@ class MovesDirectory(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make the entries durable."""
+        """Make the entries of the directory durable."""
         ...
 
 
@@ -107,7 +107,7 @@ def carry_out(place: MovesDirectory, moves: Moves) -> None:
 def in_turns(place: MovesDirectory, steps: Generator[Moves], moves: Moves | None = None) -> Iterator[None]:
     """Carry out steps in this process, one after the other; the owner may do other work at each yield.
 
-    `moves` is the current step, if there is one. An OSError is thrown into `steps`, whose own exception propagates.
+    `moves` is the step that `steps` has yielded last, if any. An OSError is thrown into `steps`; what `steps` raises propagates.
     """
     if moves is None:
         moves = next(steps, None)

@@ -1,4 +1,4 @@
-"""Removal of a log's files: oldest segments, replaced segments and producer snapshots.
+"""Removes files of a log: the oldest segments, replaced segments and producer snapshots.
 
 Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. Source: LocalLog.deleteSegmentFiles.
 """
@@ -13,7 +13,7 @@ from diamant.storage.segments.segment import Segment
 
 
 def delete_oldest(log: Log, count: int) -> int:
-    """Remove the `count` oldest segments, after a roll if that is all of them; return the bytes freed.
+    """Remove the `count` oldest segments, rolling first if those are all; return the bytes freed.
 
     The log start offset advances accordingly. Raises OSError if a rename fails; that segment and later ones stay in the log, as
     the next start would load them anyway. While segments are being exchanged, nothing is removed, and the next retention check
@@ -39,7 +39,7 @@ def delete_oldest(log: Log, count: int) -> int:
 
 
 def remove_segment_files(log: Log, segments: Sequence[Segment]) -> None:
-    """Remove the files of segments that no reader may find again.
+    """Hide segments from readers, and remove their files.
 
     Writes nothing, since the disk may be full. A missing `.log` file counts as removed. Raises OSError at the first failed
     rename; the next start removes the indexes of segments whose `.log` file was already renamed.

@@ -1,37 +1,37 @@
-"""Crash-safe replacement of segments by the cleaned segment made from them: a crash leaves the old or the new state.
+"""Crash-safe replacement of segments by the cleaned segment made from them: after a crash, the old or the new state is left.
 
 The steps are Kafka's (LocalLog.replaceSegments). They start from synced files with the suffix `.cleaned`:
 
     1  the new segment's files: .cleaned -> .swap                    in the order log, index, timeindex, txnindex
     2  in memory, the new segment replaces the old ones
-    3  the old segments' files: -> .deleted, ascending               removed for good after file.delete.delay.ms
+    3  the old segments' files: -> .deleted, ascending               deleted after file.delete.delay.ms
     4  the new segment's files: .swap -> no suffix                   in the same order
     5  producer snapshots at base offsets that no longer exist: -> .deleted
     6  fsync of the directory
 
 Recovery at a start (`recovery.leftovers`): a `.cleaned` file means that step 1 is incomplete, so the `.swap` files from its
-offset on are removed and the old segments stay. Otherwise the `.swap` files are complete: the segments they replace are
-removed, then they lose their suffix.
+offset on are removed and the old segments stay. Otherwise the `.swap` files are complete: the segments that they
+replace are removed, and then the `.swap` suffix is dropped.
 
 Recovery derives the segments to replace from the offsets of a `.swap` file, from its base to its last batch. In Kafka this
-leaves a gap. If the cleaner emptied the end of a group, old segments after the new one's last batch stay, with records that
-the round had dropped. No superseded value can return: step 3 proceeds from the oldest segment, so a record that stays is
-followed by every later record that supersedes it. We close the gap with a second, empty segment at the group's last offset,
+leaves a gap: if the cleaner emptied the end of a group, the old segments after the last batch of the new one stay, with records
+that the round had dropped. (No superseded value can return: step 3 begins with the oldest segment, so a record that stays is
+followed by every later record that supersedes it.) We close the gap with a second, empty segment at the group's last offset,
 the *end mark*. Step 1 renames it first, as Kafka does with the higher of two new segments, and it is removed before step 4.
-The offsets of the `.swap` files then reach to the end of the group, for Kafka's recovery too.
+With it, the `.swap` files cover all offsets of the group, in Kafka's recovery too.
 
-A log's groups must be replaced in ascending order, without gaps: a later group may have lost tombstones for records that an
-earlier one still holds. An error ends the round.
+A log's groups must be replaced in ascending order, without gaps: a cleaned later group may lack the tombstones of records that
+an earlier group still holds. An error ends the round.
 
 Readers are not affected: a `FileSlice` keeps its open file, whatever the file's name.
 
 `Replacement.steps` yields the work on disk as values of `moves`: step 1 alone, since memory changes only after it; then
 steps 3 to 6, a few sources at a time, since a group may have thousands. A worker process carries them out, or the loop, which
 interleaves other work (`swap_in_turns`). If the worker dies, the loop repeats the step. Sources are renamed only while the new
-`.log` file has its suffix; afterwards a source's name may be that of the new file.
+`.log` file has its suffix; without the suffix, it may have the name of a source.
 
 The exchange in memory is complete after step 2, so appends, reads, rolls and flushes are not affected. Retention and other
-exchanges must wait from step 1 on (`Log.is_exchanging`): their renames would conflict with the remaining ones. If the partition
+exchanges must wait from step 1 to the end (`Log.is_exchanging`), since their renames would conflict with these. If the partition
 is deleted during the swap, its files are left alone.
 """
 
@@ -50,15 +50,15 @@ from diamant.storage.segments.segment_files import file_names, take_present_name
 from diamant.storage.segments.segment_outline import SegmentOutline
 
 SOURCES_PER_TURN = 4
-"""Number of sources renamed before other tasks get their turn: about 0.3 ms."""
+"""Number of sources to rename before other tasks may run; this takes about 0.3 ms."""
 
 SOURCES_PER_STEP = 8
 """Number of sources per step sent to a worker process: listing them takes about 0.05 ms."""
 
 MAX_SCANNED_BYTES = 64 * 1024
-"""Largest tail, after the last indexed batch of a new segment, that `Replacement.open` scans, in about 2 ms.
+"""Maximum size of the part after a new segment's last indexed batch that `Replacement.open` scans, in about 2 ms.
 
-With the default `index.interval.bytes` the tail is at most 4 KiB and the last batch.
+With the default `index.interval.bytes`, this part has at most 4 KiB and the last batch.
 """
 
 
@@ -69,10 +69,10 @@ class SourcesChanged(StorageError):
 class Replacement:
     """One new segment, whose `.cleaned` files are complete and synced, and the segments it replaces.
 
-    `__init__`, `open` and `swap` (or `swap_in_turns`) are for the log's owner and do not wait for the disk; they rename
-    about four files per source. `prepare` and `finish` block for fsyncs and belong in another thread. Call each once, in
-    the order `prepare`, `swap`, `finish`; to stop before `swap`, call `abandon`. For small groups the thread switch costs
-    as much as the work: an owner may call `open` first, and `prepare` only if `must_prepare` is true.
+    `__init__`, `open` and `swap` (or `swap_in_turns`) are for the log's owner and do not wait for the disk; the swap renames
+    about four files per source. `prepare` and `finish` wait for fsyncs and belong in another thread. Call each once, in the
+    order `prepare`, `swap`, `finish`; to stop before `swap`, call `abandon`. For a small group, switching threads costs as
+    much as the work, so the owner may call `open` first, and then `prepare` only if `must_prepare` is true.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Replacement:
         """Record the sources (base offsets ascending, the first one being `base_offset`).
 
         `source_sizes`: bytes of the sources' `.log` files when the new segment was made. `size`: bytes of the new `.log` file.
-        `outline`: its writer's outline of the new segment, which saves `open` from reading the files. Raises SourcesChanged
-        if the log does not have these sources; the `.cleaned` files are then removed.
+        `outline`: the new segment's outline, if its writer made one, which saves `open` from reading the files. If the log does
+        not have these sources, removes the `.cleaned` files and raises SourcesChanged.
         """
         self._log = log
         self._base_offset = base_offset
@@ -116,7 +116,7 @@ class Replacement:
                 self._unsynced.append(segment)
 
     def _find_sources(self, sizes: Sequence[int] | None) -> list[Segment]:
-        """Return the sources that retention has left. Raises SourcesChanged unless the log has all of them, in a row."""
+        """Return the sources that retention has not removed. Raises SourcesChanged unless they are adjacent in the log."""
         log = self._log
         self._refuse_if_unusable()
         if log.is_exchanging:
@@ -142,13 +142,13 @@ class Replacement:
         if log.is_deleted:
             raise SourcesChanged(f"{log.path}: the partition is deleted")
         if log.write_failure is not None:
-            raise SourcesChanged(f"{log.path}: refuses writes since {log.write_failure}")
+            raise SourcesChanged(f"{log.path}: refuses writes after an earlier failure: {log.write_failure}")
 
     def open(self) -> None:
         """Open the new segment, if a few small reads of its recently written files suffice.
 
-        The batches after the last indexed one are scanned for the segment's end; more than MAX_SCANNED_BYTES of them are
-        left to `prepare`. Raises OSError, or StorageError if the `.cleaned` files are not the announced ones.
+        Scans the batches after the last indexed one for the segment's end; if they exceed MAX_SCANNED_BYTES, `prepare` has to
+        open the segment. Raises OSError, or StorageError if the `.cleaned` files are not the expected ones.
         """
         new = self._find_new()
         if self._outline is not None:
@@ -177,7 +177,7 @@ class Replacement:
         return new
 
     def _take(self, new: Segment, next_offset: int) -> None:
-        """Set the new segment, and determine if it needs an end mark."""
+        """Set the new segment, and determine whether it needs an end mark."""
         if self._outline is None:
             # Open the file now: during the renames a flush in another thread may need it, and its name is not yet final.
             _ = new.file
@@ -191,10 +191,10 @@ class Replacement:
         return self._new is None or bool(self._unsynced) or self._lacks_end_mark
 
     def prepare(self) -> None:
-        """Open the new segment, unless it is open, and make everything durable that the swap relies on.
+        """Open the new segment if necessary, and make everything durable on which the swap relies.
 
-        Callable from any thread. Syncs old segments that no flush has covered yet, since none would after their rename. Raises
-        the errors of `open`.
+        Any thread may call it. Syncs old segments that no flush has covered yet, since no flush would cover them after their
+        rename. Raises the same errors as `open`.
         """
         if self._new is None:
             new = self._find_new()
@@ -217,16 +217,16 @@ class Replacement:
         return in_turns(EnvDirectory(self._log.env, self._log.path), self.steps(sources_per_turn))
 
     def steps(self, sources_per_step: int = SOURCES_PER_STEP, *, is_synced: bool = False) -> Generator[Moves]:
-        """Exchange the segments in memory, and yield the moves to carry out on disk before each continuation.
+        """Exchange the segments in memory, and yield moves, which must be carried out on disk before the generator continues.
 
-        For the owner, who may do other work in between, must iterate to the end, and throws in the OSError of failed moves.
-        Nothing happens if retention has removed all sources. Raises SourcesChanged if the sources are no longer those of
-        `__init__`, or if the partition was deleted before step 2: the log is unchanged, and the `.cleaned` files are removed.
-        The same holds for OSError in step 1. After a later OSError the log reads the new segment and refuses appends; the next
-        start repairs it. With `is_synced` the last moves include step 6; otherwise call `finish` for it.
+        For the owner, which may do other work in between, must iterate to the end, and throws in the OSError of moves that fail.
+        Raises SourcesChanged if the sources are no longer those of `__init__`, or if the partition was deleted before step 2: the
+        log is then unchanged, and the `.cleaned` files are removed. The same holds for OSError in step 1. After a later OSError
+        the log uses the new segment and refuses appends; the next start repairs it. With `is_synced`, the last moves include
+        step 6; otherwise call `finish` for it.
 
-        If all sources are gone, Kafka still adds the new segment below the log start, until the next retention check. We do
-        not add it: deleted records must not return.
+        If retention has removed all sources, only the `.cleaned` files are removed. Kafka adds the new segment below the log
+        start until the next retention check; we do not, because deleted records must not return.
         """
         assert self._new is not None, "open or prepare comes first"
         assert not self.must_prepare, "prepare comes first"
@@ -313,19 +313,19 @@ class Replacement:
             remove_later(self._log, [f"{moves.directory}/{name}{names.DELETED_SUFFIX}" for name in files])
 
     def _present_sources(self) -> list[Segment]:
-        """Return the sources that retention has left. Raises SourcesChanged if anything else changed them."""
+        """Return the sources that retention has not removed. Raises SourcesChanged if anything else changed them."""
         present = [segment for segment in self._sources if not segment.is_deleted]
         if self._find_sources(None) != present:
             bases = [segment.base_offset for segment in self._sources]
-            raise SourcesChanged(f"{self._log.path}: the segments at {bases} were replaced since")
+            raise SourcesChanged(f"{self._log.path}: the segments at {bases} have since been replaced")
         return present
 
     def finish(self) -> None:
-        """Make the exchange durable, in any thread. A checkpoint that relies on it may be written afterwards."""
+        """Make the exchange durable. Any thread may call it. Write a checkpoint that relies on the exchange only afterwards."""
         self._log.env.sync_dir(self._log.path)
 
     def abandon(self) -> None:
-        """Remove the new segment's files, unless the swap has happened. Callable from any thread, and twice.
+        """Remove the new segment's `.cleaned` and `.swap` files instead of swapping. Any thread may call it, even twice.
 
         A `.cleaned` file that cannot be removed is harmless. A remaining `.swap` file might replace segments at the next
         start: the log therefore refuses appends and further swaps.

@@ -1,11 +1,11 @@
 """Searches for records by timestamp, for ListOffsets.
 
 A search is a sequence of steps, run in order until one finds a record. The loop thread iterates over the sequence and tries each
-step; steps that decompress much data or scan a whole segment then raise HeavySearch, and are for another thread.
+step; a step that would decompress much data or scan a whole segment raises HeavySearch, and must then run in another thread.
 
-Kafka searches one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. No
-record of that segment need match, however: the cleaner and redaction keep emptied batches for the producer state, and after
-DeleteRecords the matching record may be below the log start. Kafka then reports no record; we continue the search.
+Kafka searches one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. But
+that segment may have no matching record: the cleaner and redaction keep emptied batches for the producer state, and after
+DeleteRecords the matching record may be below the log start. Kafka then finds no record, whereas we continue the search.
 
 Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
 """
@@ -51,9 +51,10 @@ class BatchSearch(NamedTuple):
     max_record_bytes: int
 
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
-        """Decode the batch, in any thread; None if no record matches, whatever the header says.
+        """Decode the batch and return the first match; None if no record matches, whatever the header says.
 
-        Raises OversizedRecord for a record above the limit; with `is_light`, HeavySearch if it took more than a few milliseconds.
+        Any thread may call it. Raises OversizedRecord if a record exceeds the limit; with `is_light`, raises HeavySearch if
+        decoding would take more than a few milliseconds.
         """
         most_bytes = LIGHT_COMPRESSED_BYTES if self.header.codec else LIGHT_BYTES
         if is_light and (self.header.record_count > LIGHT_RECORDS or self.batch.size > most_bytes):
@@ -71,7 +72,7 @@ class BatchSearch(NamedTuple):
 
 
 class StretchSearch(NamedTuple):
-    """A stretch of whole batches, searched for the first record that `BatchSearch` would find."""
+    """A search in consecutive whole batches for the first record that `BatchSearch` would find."""
 
     stretch: FileSlice
     target: int
@@ -79,7 +80,7 @@ class StretchSearch(NamedTuple):
     max_record_bytes: int
 
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
-        """Return the first match in the order of batches, or None. Callable from any thread; never light. Raises CorruptLog."""
+        """Return the first match, or None. Any thread may call it. Raises CorruptLog; with `is_light`, always HeavySearch."""
         if is_light:
             raise HeavySearch
         for search in _candidates(self.stretch, self.target, self.min_offset, self.max_record_bytes):
@@ -90,7 +91,7 @@ class StretchSearch(NamedTuple):
 
 @dataclass(slots=True)
 class LargestSurvey:
-    """A scan, one segment per step, for the first batch with records that has the largest timestamp of all."""
+    """A scan of all segments, one per step, for the largest timestamp and the first batch with records that has it."""
 
     max_record_bytes: int
     stretch: FileSlice | None = None
@@ -103,9 +104,9 @@ class LargestSurvey:
         return self.best.target if self.best is not None else -1
 
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
-        """Scan the stretch, in any thread, and update `best`; return None. Raises CorruptLog where bytes cannot be a batch.
+        """Scan `stretch` and update `best`; return None. Raises CorruptLog if its bytes cannot be batches.
 
-        The scan is never light, since a step scans a whole segment.
+        Any thread may call it. With `is_light`, always raises HeavySearch, since a step scans a whole segment.
         """
         if is_light:
             raise HeavySearch
@@ -150,9 +151,9 @@ Step = BatchSearch | StretchSearch | LargestSurvey
 
 
 def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
-    """Yield the steps to the first record at or after `timestamp` ms that is not below the log start.
+    """Yield the steps of a search for the first record at or after `timestamp` ms that is not below the log start.
 
-    The search tracks offsets, not segments: cleaned segments may replace others between two steps.
+    The search tracks offsets, not segments, because cleaned segments may replace others between two steps.
     """
     offset = log.log_start_offset
     is_first = True
@@ -172,9 +173,9 @@ def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
 
 
 def with_largest_timestamp(log: Searched) -> Iterator[Step]:
-    """Yield the steps to the first record with the largest timestamp; like Kafka, ignores the log start offset.
+    """Yield the steps of a search for the first record with the largest timestamp; like Kafka, ignores the log start offset.
 
-    Without any timestamp that is the first record.
+    If no record has a timestamp, the search finds the first record.
     """
     limit = log.config.max_decompressed_message_bytes
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
@@ -203,7 +204,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
 def _in_segment(
     segment: Segment, timestamp: int, min_offset: int, max_record_bytes: int, *, is_first: bool
 ) -> Iterator[Step]:
-    """Yield the steps in one segment. Scan the start of the first segment at once, since it nearly always has the record."""
+    """Yield the steps in one segment. Scan the start of the first one right here, since it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
     position = floor_position(segment, max(indexed_offset, min_offset))
     if is_first:
