@@ -28,32 +28,32 @@ class OpenTransactions:
         """`name`: the partition's name, for messages."""
         self._name = name
         self._ongoing: OrderedDict[int, int] = OrderedDict()
-        """First offset to producer id of each open transaction; ascending, since transactions open in log order."""
+        """The producer id of each open transaction, by first offset; ascending, since transactions begin in log order."""
         self._unreplicated: OrderedDict[int, int] = OrderedDict()
-        """First offset to marker offset of each transaction whose marker is not below the high watermark."""
+        """For each transaction whose marker is not below the high watermark, the offset of the marker, by first offset."""
 
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction; None if there is none."""
         if self._unreplicated:
-            # Ordered by marker, not by first offset; seldom more than one.
+            # These are ordered by marker, not by first offset; there is seldom more than one.
             unreplicated = min(self._unreplicated)
             return min(unreplicated, next(iter(self._ongoing), unreplicated))
         return next(iter(self._ongoing), None)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
-        """Add a transaction that opens at `first_offset`, which must be above those of all others."""
+        """Add a transaction that begins at `first_offset`; all others must have begun at lower offsets."""
         self._ongoing[first_offset] = producer_id
 
     def last_stable_offset_after(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset without `completed`, as recorded in the index of aborted transactions."""
+        """Return the last stable offset that the end of `completed` leads to, for the index of aborted transactions."""
         for first_offset in self._ongoing:
             if first_offset != completed.first_offset:
                 return first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        """Remove a transaction from the open ones. It holds back the last stable offset until `on_high_watermark`."""
+        """Mark a transaction as completed. It holds back the last stable offset until `on_high_watermark` releases it."""
         if self._ongoing.pop(completed.first_offset, None) is None:
             raise AssertionError(f"{self._name}: no open transaction begins at {completed.first_offset}: {completed}")
         self._unreplicated[completed.first_offset] = completed.last_offset

@@ -1,4 +1,4 @@
-"""One producer in a partition: its epoch, its last batches, and the checks of its next batch (ProducerAppendInfo).
+"""One producer in a partition: its epoch, its last batches, and the checks on its next batch (ProducerAppendInfo).
 
 Functions take the partition's name as `partition`, for messages.
 """
@@ -38,7 +38,7 @@ class DuplicateBatch(NamedTuple):
 
 
 class ProducerState:
-    """One producer; -1 means none throughout."""
+    """The state of one producer. In all fields, -1 means none."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch",
                  "producer_id")  # fmt: skip
@@ -85,7 +85,7 @@ class ProducerState:
 
 
 def check_sequence(state: ProducerState, header: BatchHeader, partition: str) -> DuplicateBatch | None:
-    """Handle a sequence that is not the next one: return a resent batch, or None for a new epoch; else raise KafkaError."""
+    """Check a sequence that is not the next one: return a duplicate batch, or None if an epoch begins; else raise KafkaError."""
     if header.producer_epoch == state.producer_epoch:
         duplicate = _duplicate(state, header)
         if duplicate is not None:
@@ -111,7 +111,7 @@ def check_sequence(state: ProducerState, header: BatchHeader, partition: str) ->
 def check_verification(
     state: ProducerState | None, header: BatchHeader, verification: VerificationState, partition: str
 ) -> DuplicateBatch | None:
-    """Check a batch of a producer with a verification entry: return it if resent, or refuse it if it overtakes a refused one."""
+    """Check a batch whose producer awaits verification: return a duplicate, or raise KafkaError if it overtakes a refused one."""
     if state is not None:
         if header.producer_epoch == state.producer_epoch:
             duplicate = _duplicate(state, header)

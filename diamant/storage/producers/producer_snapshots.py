@@ -16,7 +16,7 @@ class _Producer(Protocol):
 
 
 class ProducerSnapshots:
-    """The files in one directory. Owned by one thread."""
+    """The snapshot files in one partition's directory. Owned by one thread."""
 
     def __init__(self, env: Env, directory: str) -> None:
         self._env = env
@@ -25,7 +25,7 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Offsets of the files, ascending: the directory listing at first use, plus later changes by this object."""
+        """Offsets of the files, ascending. First use lists the directory; later, only changes made through this object count."""
         if self._offsets is None:
             self._offsets = sorted(
                 names.offset_of(name)
@@ -35,7 +35,7 @@ class ProducerSnapshots:
         return self._offsets
 
     def write(self, offset: int, producers: Iterable[_Producer]) -> str | None:
-        """Write a file and return its path; it is not synced. None if `offset` is not above the newest, or is 0."""
+        """Write a file without syncing it, and return its path. Return None instead if `offset` is 0 or not above the newest."""
         offsets = self.offsets
         if offset <= (offsets[-1] if offsets else 0):
             return None
@@ -45,7 +45,7 @@ class ProducerSnapshots:
         return path
 
     def newest(self, above: int, up_to: int) -> tuple[int, Sequence[ProducerEntry]] | None:
-        """Return offset and content of the newest valid file in `(above, up_to]`; remove files outside the range or corrupt."""
+        """Return offset and entries of the newest valid file in `(above, up_to]`; remove corrupt files and those out of range."""
         for offset in list(self.offsets):
             if not above < offset <= up_to:
                 self._remove(offset)
@@ -58,9 +58,9 @@ class ProducerSnapshots:
         return None
 
     def remove_strays(self, segment_base_offsets: Iterable[int]) -> None:
-        """Remove files that belong to no segment, except the file from an orderly shutdown.
+        """Remove the files that belong to no segment, except the one written by a clean shutdown.
 
-        That is the newest of them, if it is not below the last segment's base (`removeStraySnapshots`).
+        That one is the newest of them, if it is not below the last segment's base offset (`removeStraySnapshots`).
         """
         bases = set(segment_base_offsets)
         strays = [offset for offset in self.offsets if offset not in bases]
@@ -70,7 +70,7 @@ class ProducerSnapshots:
             self._remove(offset)
 
     def forget(self, offsets: Collection[int]) -> None:
-        """Record that the owner removes the files at `offsets`. There may be thousands; not all need exist."""
+        """Forget the files at `offsets`, which the caller removes. There may be thousands, and some may not exist."""
         if self._offsets is not None and offsets:
             gone = frozenset(offsets)
             self._offsets[:] = [offset for offset in self._offsets if offset not in gone]

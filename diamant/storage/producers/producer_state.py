@@ -13,7 +13,7 @@ transaction. Checks and changes are separate steps, so that a failed write leave
       ... the marker is written ...
     transactions.complete(append_marker(header, control_type, coordinator_epoch, offset))
 
-`start_verification` records a producer that begins a transaction, before the broker asks the coordinator about it.
+`start_verification` records a producer that begins a transaction, before the broker has the coordinator verify it.
 
 `replay` applies batches already in the log, without checks of sequence or epoch.
 
@@ -21,7 +21,7 @@ A sequence number counts the records of one producer in one partition, from 0 to
 
 A start rebuilds the state from the newest valid snapshot file and the batches after it (see `producer_snapshot`).
 
-Memory: about 1 KB per producer id seen within `producer.id.expiration.ms` (a day); as in Kafka there is no other bound.
+Memory: about 1 KB per producer id seen within `producer.id.expiration.ms` (a day); as in Kafka, there is no other bound.
 Owned by one thread.
 """
 
@@ -104,7 +104,7 @@ class ProducerStateManager:
         return True
 
     def check(self, header: BatchHeader, *, is_client: bool) -> Update | DuplicateBatch:
-        """Check a data batch with a producer id, before it is written; return what to store, or the batch that it repeats.
+        """Check a data batch with a producer id, before it is written; return its Update, or the batch that it duplicates.
 
         `is_client` is false for batches of our own coordinators, whose sequences (always 0) are not checked.
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
@@ -175,9 +175,9 @@ class ProducerStateManager:
         self.map_end_offset = base_offset + delta + 1
 
     def refuse(self, header: BatchHeader, now_ms: int) -> None:
-        """Record a checked batch that could not be written, so that an unknown producer may not begin with a later batch.
+        """Record that a checked batch could not be written, so that an unknown producer cannot begin with a later batch.
 
-        librdkafka takes the success of a batch for the success of all batches before it.
+        librdkafka assumes that a batch succeeds only if all batches before it have succeeded.
         """
         if header.producer_id not in self._producers:
             self._refused.start(
@@ -246,10 +246,10 @@ class ProducerStateManager:
     def replay(
         self, header: BatchHeader, *, control_type: int | None = None, coordinator_epoch: int = NO_COORDINATOR_EPOCH
     ) -> CompletedTxn | None:
-        """Apply a stored batch by the rules of replication, which check no sequence or epoch; return the transaction it ends.
+        """Apply a stored batch as a follower would, without checking sequence or epoch; return the transaction that it ends.
 
-        For a control batch the caller passes its record's fields; without them (a batch emptied by compaction) nothing
-        happens. The caller passes the result to `transactions.complete`.
+        For a control batch, the caller passes the fields of its record, unless compaction has emptied the batch; then it ends
+        nothing. The caller passes the result to `transactions.complete`.
         """
         if header.attributes & CONTROL_FLAG:
             self.map_end_offset = header.next_offset
@@ -290,13 +290,13 @@ class ProducerStateManager:
         return len(expired)
 
     def clear(self, offset: int = 0) -> None:
-        """Clear the state to that of an empty log at `offset`."""
+        """Reset the state to that of an empty log at `offset`."""
         self._producers.clear()
         self.transactions.clear()
         self.map_end_offset = offset
 
     def restore(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
-        """Add the unexpired producers of a snapshot."""
+        """Add the producers of a snapshot that have not expired."""
         opened: list[tuple[int, int]] = []
         for entry in entries:
             if entry.current_txn_first_offset < 0 and now_ms - entry.timestamp >= self._expiration_ms:
@@ -317,9 +317,9 @@ class ProducerStateManager:
     # -- snapshot files ---------------------------------------------------------------------------------------------
 
     def take_snapshot(self, offset: int) -> str | None:
-        """Write the state, which is complete up to `offset`, to a file and return its path; does not sync.
+        """Write the state, which is complete up to `offset`, to a snapshot file without syncing it; return the path.
 
-        None, without a write, if `offset` is 0 or not above that of the newest snapshot.
+        Writes nothing and returns None if `offset` is 0 or not above that of the newest snapshot.
         """
         self.map_end_offset = offset
         return self.snapshots.write(offset, self._producers.values())

@@ -5,7 +5,7 @@ here before the verification ends. A batch of the transaction removes the entry,
 While the entry exists, no batch of that producer, transactional or not, is accepted above the lowest requested sequence number.
 A pipelined later batch thus cannot overtake a refused one that must be resent.
 
-Bound: `most` entries per partition; beyond it the oldest entry is dropped, and with it this protection.
+A partition has at most `most` entries; when another is added, the oldest one is dropped, and its producer loses the protection.
 
 Source: ProducerStateManager.maybeCreateVerificationStateEntry, VerificationStateEntry, UnifiedLog.updateProducers.
 """
@@ -65,7 +65,7 @@ class VerificationStates(dict[int, VerificationState]):
     def on_marker(self, producer_id: int, producer_epoch: int) -> None:
         """Forget a producer whose transaction has ended.
 
-        Under version 2 a marker carries the epoch of the next transaction: an entry of that epoch is for that transaction.
+        In version 2, the marker carries the next transaction's epoch: an entry of that epoch belongs to that one and stays.
         """
         state = self.get(producer_id)
         if state is not None and not (state.supports_epoch_bump and state.producer_epoch == producer_epoch):

@@ -1,7 +1,7 @@
 """Distinguishes a torn end of a `.log` file from damage that whole batches follow.
 
-A loss of power, or a copy during an append, may cut a file off anywhere, but then no readable batch follows. If whole batches
-follow the damage, in contrast, they were acknowledged.
+A power failure, or copying during an append, may cut a file off anywhere, but then no readable batch follows. Whole batches that
+follow the damage, in contrast, may have been acknowledged.
 
 Only batches of the current format (magic 2) are recognized after the damage.
 """
@@ -28,18 +28,18 @@ from diamant.storage.segments.segment import Segment
 
 WINDOW_BYTES = 1024 * 1024
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
-"""Limit of the search, in non-zero bytes, for which it takes a few seconds. A torn end is one batch, seldom more."""
+"""Maximum number of bytes to search, except zeros, which takes a few seconds. A torn end is one batch, seldom more."""
 MAX_CHECKED_BYTES = 1024 * 1024 * 1024
-"""Limit of the bytes that are checksummed, in half a second. In noise, one position in four million looks like a batch."""
+"""Maximum number of bytes to checksum, which takes half a second. In noise, one position in four million looks like a batch."""
 
 _LENGTH = Struct(">i")
-# The magic byte, and the upper half of the attributes, which has no flags. Nothing is assumed about offsets, which no checksum
-# covers; a whole batch is never cut off because of its offset.
+# Matches the magic byte and the upper byte of the attributes, which has no flags and is zero. Nothing is assumed about offsets,
+# because no checksum covers them, and a whole batch is never cut off because of its offset.
 _BEGINS = re.compile(b"(?=.{%d}%b.{4}\0)" % (MAGIC, re.escape(bytes((CURRENT_MAGIC,)))), re.DOTALL)
 
 
 def is_torn_end(segment: Segment, position: int) -> bool:
-    """True if no whole batch, with a valid checksum, begins at or after `position` of the segment. Callable from any thread."""
+    """Return whether surely no whole batch with a valid checksum begins at or after `position`. Any thread may call it."""
     file, end = segment.file, segment.size
     searched = checked = 0
     start = position
@@ -66,10 +66,10 @@ def is_torn_end(segment: Segment, position: int) -> bool:
 
 
 def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> str | None:
-    """Copy the bytes at and after `position` to a synced file beside the segment; return its path, or None if all are zero.
+    """Copy the bytes from `position` on to a synced file next to the segment; return its path, or None if all are zero.
 
-    The broker never reads or removes such a file; an operator may. An earlier start's copy of the same bytes is
-    overwritten, so repeatedly failing starts, as on a full disk, leave one file. Memory: `WINDOW_BYTES`.
+    The broker never reads or removes such a file; an operator may. An earlier start's copy of the same bytes is overwritten, so
+    starts that fail repeatedly, for example on a full disk, leave only one file. Uses `WINDOW_BYTES` of memory.
     """
     source = segment.file
     pieces = range(position, segment.size, WINDOW_BYTES)
@@ -90,7 +90,7 @@ def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> s
 
 
 def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
-    """True if a file is a complete or partial copy of the bytes from `position` on."""
+    """Return whether a file is a complete or partial copy of the bytes from `position` on."""
     kept = env.open(path, read_only=True)
     try:
         size = kept.size()
@@ -104,5 +104,5 @@ def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
 
 
 def aside_paths(directory: str, offset: int) -> Iterator[str]:
-    """Yield paths for data set aside that begin at `offset`. Paths with higher offsets follow, for use if a path is taken."""
+    """Yield paths for data that is set aside from `offset` on: one for that offset, then higher ones in case a path is taken."""
     return (names.log_file(directory, higher) + names.ASIDE_SUFFIX for higher in count(offset))

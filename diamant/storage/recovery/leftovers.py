@@ -1,4 +1,4 @@
-"""Leftovers of a crash or a copy in a partition directory: temporary files, unfinished swaps, stale segments.
+"""Handles leftovers of a crash or a copy in a partition directory: temporary files, unfinished swaps and stale segments.
 
 Source: the first two steps of LogLoader.
 """
@@ -41,8 +41,8 @@ def complete_swaps(env: Env, path: str) -> None:
     `segment_swap` lists the steps that may have been taken. Every step here is idempotent. Differences from Kafka:
 
     * A segment at a `.swap` file's own base offset is removed with all its indexes, even if the `.swap` is empty.
-    * If the lowest `.swap` is empty or torn and no segment was removed yet, it is dropped and the old segments stay, since
-      it no longer shows which segments it replaces.
+    * If the lowest `.swap` is empty or torn and no segment was removed yet, all `.swap` files are removed and the old segments
+      stay, since that file no longer shows which segments it replaces.
     * An empty `.swap` that is not the lowest is the end mark of `segment_swap`, and is removed.
     * The `.log` files are renamed first, so that a `.log` without suffix never has another segment's indexes.
     """
@@ -84,7 +84,7 @@ def _swap_files(entries: list[str]) -> list[str]:
 
 
 class _Swap(NamedTuple):
-    """A `.log.swap` file; `end_offset`, at least its base offset, follows the last offset it covers."""
+    """A `.log.swap` file. `end_offset` is the offset after its last batch, or its base offset if it has no batch."""
 
     size: int
     end_offset: int
@@ -101,7 +101,7 @@ def _inspect_swap(env: Env, path: str, base_offset: int) -> _Swap:
                 end_offset = header.next_offset
                 position = start + header.size
         except CorruptLog:
-            pass  # the position then shows that the file is not whole
+            pass  # `position` then shows that the file is not whole
         return _Swap(file.size(), end_offset, position == file.size())
     finally:
         file.close()
@@ -114,16 +114,16 @@ def offset_of(name: str) -> int:
 
 
 MIN_BATCHES = 2
-"""Minimum number of the new segment's batches within the old segment's offsets. A single batch might merely have a damaged
-base offset, which no checksum covers."""
+"""Minimum number of batches that the new segment must have in the range of old ones to be recognized as their replacement. A
+single batch might just have a damaged base offset, which no checksum covers."""
 
 
 class Stale(NamedTuple):
-    """A segment that a cleaning round had replaced, and the segment that it was cleaned into.
+    """A segment that a cleaning round has already replaced, and the segment into which it was cleaned.
 
-    A broker's own directory never holds such segments, thanks to `segment_swap`, but a copy made while a broker ran may. A
-    copying program lists a directory once and copies its files in turn: perhaps an old segment before a round, and the new one,
-    which covers the old offsets, after it. The old segment then hides records, because a lookup uses the last segment that
+    A broker's own directory never holds such segments, thanks to `segment_swap`, but a copy made while a broker ran may: the
+    program lists a directory once and then copies file after file, perhaps an old segment before a round, and the new one, which
+    covers the same offsets, after the round. The old segment then hides records, because a lookup uses the last segment that
     begins at or below an offset.
     """
 
@@ -136,9 +136,9 @@ def find_stale(segments: Sequence[Segment]) -> list[Stale]:
 
     This is certain if the earlier segment is whole, and each of its batches in the covered range also exists in the covered
     segments (a cleaned batch keeps its last offset and producer). An old segment may extend beyond the new one's end if the
-    round removed its last records; the last segment is then kept, since the log would end earlier without it. Empty segments,
-    such as end marks of `segment_swap`, are stale too. Reads the end of each segment and all of the overlapping ones; changes
-    nothing. Memory: the ends.
+    round removed its last records; if it is the last segment, it is then kept, since the log would end earlier without it. Empty
+    segments, such as end marks of `segment_swap`, are stale too. Reads the end of each segment, and overlapping segments
+    completely, but keeps only the ends in memory; changes nothing.
     """
     all_ends = [_end(segment) for segment in segments]
     empty = {
@@ -171,7 +171,7 @@ def _end(segment: Segment) -> int:
     except CorruptLog:
         return segment.base_offset  # the segment covers nothing; recovery handles it
     finally:
-        segment.close()  # a log may have more segments than the process has descriptors
+        segment.close()  # a log may have more segments than the process may have open files
 
 
 def _is_newer(newer: Segment, older: Sequence[Segment], ends: Sequence[int]) -> bool:
@@ -186,7 +186,7 @@ def _is_newer(newer: Segment, older: Sequence[Segment], ends: Sequence[int]) -> 
 
 
 def _has_all_batches_of(newer: Segment, older: Segment, end: int) -> bool:
-    """True if `older` contains all batches of `newer` from the start of `older` up to offset `end`."""
+    """Return whether `older` contains all batches of `newer` from the start of `older` up to offset `end`."""
     theirs = chain((header for _, header in scan_headers(older.file, 0, older.size)), (None,))
     own = next(theirs)
     for _, header in scan_headers(newer.file, floor_position(newer, older.base_offset), newer.size):

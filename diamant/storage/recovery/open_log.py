@@ -1,13 +1,13 @@
-"""Opening a partition directory: leftovers of a crash, recovery of segments, producer state.
+"""Opens a partition directory: handles leftovers of a crash, recovers segments and restores the producer state.
 
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
-producer state. After an unclean stop only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
-off, and later segments are removed. No whole batch is removed after an orderly stop, below the recovery point, or if the
-recovery point is unknown: such corruption raises CorruptLog with path and position. A segment whose offsets exceed the range of
-its indexes is divided, whenever a start meets it.
+producer state. After an unclean stop, only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
+off, and later segments are removed. No whole batch is removed after a clean stop, below the recovery point, or if the recovery
+point is unknown: corruption then raises CorruptLog with path and position. If the offsets of a segment exceed the range of its
+indexes, the start that finds it divides it.
 
-Without a clean-shutdown mark the directory may be a copy of one in use. Data taken out of such a log (a torn end below the
-recovery point, segments that were cleaned into another one) are kept beside it as `.aside`.
+If there is no clean-shutdown mark, the directory may be a copy of one in use. Data removed from such a log (a torn end below
+the recovery point, segments that were cleaned into another one) is kept in `.aside` files next to the segments.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def load_log(
 ) -> Log:
     """Open the partition directory `path`. May run in a worker thread; the loop thread then owns the result.
 
-    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if the partition has no entry. If `recovery_point` is
-    None, it is lost: everything is scanned, and no whole batch is cut off. If it is CUT_NOTHING, the log was refused before, and
-    nothing is cut off. Recovery appends notable actions to `messages`. `is_of_one_moment` (default: `is_clean`) is True if a
-    broker left the files in this state; if False, the log is searched for segments that were cleaned into others.
+    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if the partition has no entry. If the checkpoint is lost,
+    `recovery_point` is None: everything is scanned, and no whole batch is cut off. If an earlier start refused the log, it is
+    CUT_NOTHING: nothing is cut off. Recovery adds notable actions to `messages`. `is_of_one_moment` (default: `is_clean`) is True
+    if a broker left the files in this state; if False, the log is searched for segments that were cleaned into others.
     """
     said = messages if messages is not None else []
     if is_of_one_moment is None:
@@ -131,7 +131,7 @@ def _open(env: Env, path: str, config: LogConfig, producers: ProducerStateManage
 def _recovered(
     opened: _Opened, recovery_point: int | None, log_start_offset: int, *, is_clean: bool, is_of_one_moment: bool
 ) -> tuple[int, int]:
-    """Recover the segments; return the log end offset, and the recovery point as far as it is known.
+    """Recover the segments; return the log end offset, and the recovery point (0 if it is unknown).
 
     Raises SegmentOverflow if a segment must be divided first.
     """
@@ -174,7 +174,7 @@ def _recovered(
         _empty(opened, log_start_offset, log_end_offset)
         has_removed = True
     if has_removed:
-        # Segments restored by another loss of power would overlap new appends.
+        # Otherwise, another power failure could bring the segments back, and they would overlap new appends.
         env.sync_dir(path)
     return log_end_offset, known_point
 
@@ -194,9 +194,9 @@ class _Opened(NamedTuple):
 
 
 def _unfinished_roll(segments: Sequence[Segment], first: int, known_point: int) -> set[int]:
-    """Return the segment before the first one to recover, if recovery begins at its end and its time index is incomplete.
+    """Return the base offset of the segment before the first one to recover, if its time index is incomplete.
 
-    Its data are synced, but perhaps not the index entries that its roll added.
+    Recovery begins at that segment's end: its data is synced, but perhaps not the index entries that its roll added.
     """
     is_at_roll = 0 < first < len(segments) and segments[first].base_offset == known_point
     return {segments[first - 1].base_offset} if is_at_roll and not is_time_index_whole(segments[first - 1]) else set()
@@ -205,7 +205,7 @@ def _unfinished_roll(segments: Sequence[Segment], first: int, known_point: int) 
 def _torn_ends(
     segments: Sequence[Segment], recovered: Sequence[int], synced_end: int, *, may_cut: bool
 ) -> tuple[dict[int, TornEnd], int]:
-    """Return the torn ends by segment, and the offset below which whole batches are known to be synced. Raises CorruptLog."""
+    """Return the torn ends by segment index, and the offset below which whole batches are surely synced. Raises CorruptLog."""
     torn: dict[int, TornEnd] = {}
     for index in recovered:
         may_end = may_cut and not any(later.size for later in segments[index + 1 :])
@@ -219,12 +219,12 @@ def _torn_ends(
 def _recover(
     opened: _Opened, recovered: Sequence[int], torn: Mapping[int, TornEnd], synced_end: int, first: int
 ) -> bool:
-    """Recover segments up to the first corrupt one, and remove later ones; True if any were removed."""
+    """Recover segments up to the first corrupt one, and remove later ones; return whether any were removed."""
     env, _, config, segments, _, epochs, producers, said = opened
     for index in recovered:
         segment = segments[index]
         rebuild_producers(producers, segments[:index], segment.base_offset, env)
-        # After a segment whose end was compacted away there is no snapshot yet.
+        # There is no snapshot yet after a segment whose end was compacted away.
         producers.take_snapshot(segment.base_offset)
         kept = keep_aside(env, segment, *torn[index]) if index in torn else None
         outcome = recover_segment(segment, config, epochs, producers, synced_end=synced_end, is_last_scan=index < first)
@@ -316,7 +316,7 @@ def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
 def _below(segments: list[Segment], log_start_offset: int) -> list[Segment]:
     """Return the segments that end below the log start, which retention has removed or would remove.
 
-    A loss of power may restore such segments with unsynced gaps; recovery does not need them.
+    A power failure may bring such segments back with unsynced gaps; recovery does not need them.
     """
     return [segment for segment, following in pairwise(segments) if following.base_offset <= log_start_offset]
 
@@ -324,8 +324,8 @@ def _below(segments: list[Segment], log_start_offset: int) -> list[Segment]:
 def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None:
     """Rename the `.log` files of segments that were cleaned into another one, and remove their indexes.
 
-    The last segment is renamed first, and each rename is synced before the next one. After a crash the remaining ones are again
-    recognized as stale, since the cleaned segment still has as many batches from the first of them on.
+    The last segment is renamed first, and each rename is synced before the next one. After a crash, the remaining ones are again
+    recognized as stale, because the count of the cleaned segment's batches starts at the first of them, as before.
     """
     for segment, cleaned_into in reversed(stale):
         if segment.size:
@@ -351,7 +351,7 @@ def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> t
                 raise CorruptLog(
                     f"{path}/{name}",
                     0,
-                    "the name begins with no offset up to 2^63-1, so this is not a segment; move it away",
+                    "the name does not begin with an offset of at most 2^63-1, so this is not a segment; move the file away",
                 )
             segment = Segment(env, path, offset_of(name), config)
             segments.append(segment)
@@ -416,9 +416,9 @@ def sound_end(segment: Segment) -> int | None:
 
 
 def is_time_index_whole(segment: Segment) -> bool:
-    """True if the time index ends with the largest timestamp, as in a closed segment, and the offset of that timestamp's batch.
+    """Return whether the time index ends, as in a closed segment, with the largest timestamp and the offset of its batch.
 
-    Reads the end of the segment, and that batch's header. A loss of power may leave zeros in place of the offset.
+    Reads the end of the segment and the header of that batch. A power failure may leave zeros in place of the offset.
     """
     timestamp, offset = segment.time_index.last_entry
     try:

@@ -1,12 +1,12 @@
-"""Division of a segment whose offsets exceed the 31 bits of its indexes, as brokers before Kafka 2.0 left them (KAFKA-6264).
+"""Divides a segment whose offsets exceed the 31 bits of its indexes. Brokers before Kafka 2.0 left such segments (KAFKA-6264).
 
 The parts are written as `.cleaned` files and become `.swap` files in descending order; the next `complete_swaps` puts them in the
-segment's place. So a crash leaves the segment or all of its parts. The first part keeps the segment's base offset; the others
-begin with their first batch. If even the first batch is too far above the base, the segment is first renamed after that batch. A
-torn end stays at the end of the last part. Recovery rebuilds the indexes.
+segment's place. So a crash leaves the segment or all of its parts. The first part keeps the segment's base offset; the base
+offset of every other part is that of its first batch. If even the first batch is too far above the segment's base, the segment
+is first renamed to the base offset of that batch. A torn end stays at the end of the last part. Recovery rebuilds the indexes.
 
-Source: LocalLog.splitOverflowedSegment. Kafka divides a segment when recovery or the cleaner meets the overflow, and names the
-first part after its first batch in any case.
+Source: LocalLog.splitOverflowedSegment. Kafka divides a segment when recovery or the cleaner finds the overflow, and always
+takes the base offset of the first part from its first batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Part(NamedTuple):
 
 
 def refuse_overflow(segments: Sequence[Segment], log_end_offset: int | None) -> None:
-    """Raise SegmentOverflow for the first segment with an offset beyond the range of its indexes, as far as a cheap check shows.
+    """Raise SegmentOverflow for the first segment in which a cheap check finds an offset beyond the range of its indexes.
 
     Reads the end of a closed segment only if its successor begins beyond that range. The last segment ends at `log_end_offset`;
     it is not checked if that is None, because recovery will scan it.
@@ -62,7 +62,7 @@ def _reaches_beyond(segment: Segment) -> bool:
 
 
 def split_segment(env: Env, segment: Segment) -> list[int]:
-    """Write the parts of a segment as synced `.swap` files; return their base offsets. Memory: a batch, or `COPY_BYTES`.
+    """Write the parts of a segment as synced `.swap` files; return their base offsets. Holds a batch or `COPY_BYTES` in memory.
 
     If the segment must be renamed, only renames it. Raises MisplacedBatch or SyncedDamage if it cannot be divided; the segment is
     then unchanged, as after OSError.
@@ -94,7 +94,7 @@ def split_segment(env: Env, segment: Segment) -> list[int]:
 
 
 def _rename(env: Env, segment: Segment, base_offset: int) -> None:
-    """Rename a `.log` file after its first batch, without its indexes."""
+    """Rename a `.log` file to the base offset of its first batch, and remove its indexes."""
     segment.close()
     for path in segment.file_paths()[1:]:
         env.remove(path, missing_ok=True)

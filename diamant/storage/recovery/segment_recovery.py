@@ -1,9 +1,9 @@
 """Recovery of a segment: finds the last whole batch, cuts off the rest, rebuilds indexes and producer state.
 
-Synced data are never cut off. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was once
-whole: a crash did not cause the damage, and later batches were acknowledged. `check_synced` then raises CorruptLog before any
-change. Above the recovery point `recover_segment` cuts off a tail that is not whole, like LogSegment.recover. (Kafka cuts in
-both cases, and fetches the lost data from other replicas.)
+Synced data is never cut off. A damaged batch below the recovery point, or anywhere after a clean stop, was once whole: it was
+not damaged by a crash, and later batches were acknowledged. `check_synced` then raises CorruptLog before anything is changed.
+Above the recovery point, `recover_segment` cuts off a tail that is not whole, like LogSegment.recover. (Kafka truncates in both
+cases, and fetches the lost data from other replicas.)
 
 A whole batch, with a correct checksum, is never cut off because of its offsets, not even above the recovery point, since no
 crash leaves wrong offsets in a whole batch. If its offsets do not ascend, `checked_batches` raises MisplacedBatch; if they are
@@ -39,8 +39,8 @@ from diamant.storage.segments.txn_index import AbortedTxn
 logger = logging.getLogger(__name__)
 
 UNREADABLE_CONTROL = (
-    "%s: the control record at offset %d of producer %d cannot be read (%s). It is passed over: a transaction that it may "
-    "end stays open"
+    "%s: the control record at offset %d of producer %d cannot be read (%s) and is skipped; if it ends a transaction, that "
+    "transaction stays open"
 )
 
 # Recovery reads a segment in pieces of this size; a larger batch is read whole.
@@ -55,14 +55,14 @@ class RecoveredSegment(NamedTuple):
 
 
 class TornEnd(NamedTuple):
-    """The end of a log below its recovery point: byte position in the segment, and offset after the last whole batch."""
+    """The end of a log that ends below its recovery point: position in the segment, and offset after the last whole batch."""
 
     position: int
     next_offset: int
 
 
 class RefusedLog(CorruptLog):
-    """A `.log` file that is neither served nor changed; `next_offset` follows the last batch before `position`."""
+    """A `.log` file that is neither served nor changed; `next_offset` is the offset after the last batch before `position`."""
 
     def __init__(self, path: str, position: int, reason: str, next_offset: int) -> None:
         super().__init__(path, position, reason)
@@ -108,8 +108,8 @@ class SegmentOverflow(Exception):
 def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) -> TornEnd | None:
     """Check framing, CRCs and offset order of the synced batches below `end_offset`; changes nothing.
 
-    Raises SyncedDamage at the first bad batch, MisplacedBatch at a batch out of order. `may_end`: no later segment has data and
-    the last stop was not orderly, so a bad batch that no whole batch follows is returned as a TornEnd instead.
+    Raises SyncedDamage at the first bad batch, MisplacedBatch at a batch out of order. Set `may_end` if no later segment has data
+    and the last stop was not clean; a bad batch that no whole batch follows is then returned as a TornEnd instead.
     """
     if segment.base_offset >= end_offset:
         return None
@@ -141,7 +141,7 @@ def recover_segment(
 
     Parses only control records. `producers` must hold the state at the segment's base offset, and `check_synced` must have
     passed below `synced_end`. Raises SyncedDamage if there is damage below it after all, MisplacedBatch, or SegmentOverflow; the
-    latter two leave the `.log` file unchanged, and the indexes to be rebuilt by the next start. `is_last_scan`: no flush or later
+    latter two leave the `.log` file unchanged, and the next start rebuilds the indexes. `is_last_scan`: no flush or later
     recovery will process this segment, so its indexes are synced before this returns.
     """
     segment.reset_indexes(is_synced=is_last_scan)
@@ -179,9 +179,9 @@ def recover_segment(
 
 
 def _index(segment: Segment, header: BatchHeader, position: int) -> bool:
-    """Index a recovered batch; False if an index is full because `segment.index.bytes` was lowered.
+    """Index a recovered batch; return False if an index is full because `segment.index.bytes` was lowered.
 
-    The rest of the segment is then not indexed. Kafka's broker does not start in this case.
+    The rest of the segment is then not indexed. In this case, Kafka's broker does not start.
     """
     if segment.offset_index.is_full or segment.time_index.is_full:
         return False
@@ -219,7 +219,7 @@ def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memory
 
 
 def _refuse(segment: Segment, position: int, header: BatchHeader, batch: bytes, previous_offset: int) -> NoReturn:
-    """Raise MisplacedBatch, or CorruptLog if the checksum of an old format, which scans ignore, is wrong."""
+    """Raise MisplacedBatch, or CorruptLog if the checksum (which scans ignore in batches of old formats) is wrong."""
     disorder = f"offsets {header.base_offset} to {header.last_offset} after {previous_offset} are out of order"
     if not crc_is_valid(batch, 0, len(batch)):
         raise CorruptLog(segment.path, position, f"{disorder}, and the CRC is wrong")
@@ -230,7 +230,7 @@ def _refuse(segment: Segment, position: int, header: BatchHeader, batch: bytes, 
 
 
 def rebuild_producers(producers: ProducerStateManager, earlier: list[Segment], offset: int, env: Env) -> None:
-    """Bring the producer state exactly to `offset`, from the recovered state or the newest snapshot below it.
+    """Bring the producer state exactly to `offset`, starting from the recovered state or the newest snapshot below it.
 
     Snapshots above `offset` predate the recovery and are removed.
     """
@@ -279,7 +279,7 @@ def _scan_producers(producers: ProducerStateManager, segments: list[Segment], en
 
 
 def scan_for_producers(file: File, position: int, end: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield from `scan_headers` between two byte positions.
+    """Yield what `scan_headers` yields between two byte positions.
 
     May omit batches without a producer, and batches at or above `end_offset`.
     """
@@ -311,7 +311,7 @@ def _replay(
     """Apply one stored batch of `segment` to the producer state; with `is_recovered` also index aborted transactions.
 
     A control record that cannot be read has no effect. The transaction that it may end stays open, so read_committed consumers
-    see nothing undecided.
+    do not see undecided records.
     """
     if not header.is_control:
         producers.replay(header)

@@ -1,4 +1,4 @@
-"""Removal of the newest records of an open log, as when a new leader lacks them.
+"""Removes the newest records of an open log, for example because a new leader does not have them.
 
 Source: UnifiedLog.truncateTo.
 """
@@ -13,10 +13,10 @@ from diamant.storage.recovery.segment_recovery import rebuild_producers
 
 
 def remove_tail(log: Log, offset: int) -> int:
-    """Remove the records from `offset` on, in whole batches, and return the new log end offset. Tells no listener.
+    """Remove the records from `offset` on, in whole batches, and return the new log end offset. Does not notify listeners.
 
-    Raises OFFSET_OUT_OF_RANGE outside the active segment, the only segment that no cleaner reads. No flush may be in progress.
-    Reads the headers of the active segment.
+    Raises OFFSET_OUT_OF_RANGE if `offset` is outside the active segment, which is the only one that no cleaner reads. No flush
+    may be in progress. Reads the headers of the active segment.
     """
     segment = log.active
     first = max(segment.base_offset, log.log_start_offset)
