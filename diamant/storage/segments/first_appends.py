@@ -1,14 +1,14 @@
-"""The times of the first appends to segments of a partition, in `diamant-first-appends` beside them. Kafka ignores the file.
+"""The time of the first append to each segment of a partition, in the file `diamant-first-appends`, which Kafka ignores.
 
-Kafka's files hold no such time, and a segment's file may be much older, as in a quiet log with an empty last segment. So an
-orderly stop of a log with `max.compaction.lag.ms` notes the times that differ, in the form of a checkpoint:
+Kafka's files do not contain this time, and the file of a segment may be much older, as in an idle log with an empty last
+segment. So a clean stop of a log with `max.compaction.lag.ms` notes the times that differ, in the format of a checkpoint:
 
     0                       version
     1                       number of lines that follow
     42 1700000000000        base offset of a segment, time of its first append in ms
 
-A noted time is never too late, even if the next stop is a crash, because anything that replaces the beginning of a segment is
-appended later. The file is not synced. If it is missing or damaged, the times are estimated.
+A noted time is never later than the first append, even after a crash, because anything that replaces the beginning of a segment
+is appended later. The file is not synced. If it is missing or damaged, the times are estimated.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
 MIN_DIFFERENCE_MS = 1000
-"""Shortest time between a file's creation and its first append that is noted."""
+"""A first append is noted only if it came at least this long after the creation of the file."""
 
 
 def load_first_appends(env: Env, directory: str, segments: Iterable[Segment], config: LogConfig) -> None:
-    """Set the noted times of segments, except times later than a file's last write. Raises OSError."""
+    """Set `first_append_ms` of segments to the noted times, unless they are later than the file's last write. Raises OSError."""
     if not _are_noted(config):
         return
     noted: dict[int, int] = {}
@@ -43,7 +43,7 @@ def load_first_appends(env: Env, directory: str, segments: Iterable[Segment], co
 
 
 def note_first_appends(env: Env, directory: str, segments: Iterable[Segment], config: LogConfig) -> None:
-    """Write the times that a start could not derive from files; if there are none, remove the file. Ignores errors."""
+    """Note the times that a start could not derive from the segments' files; if none, remove the note. Ignores errors."""
     if not _are_noted(config):
         return
     path = f"{directory}/{names.FIRST_APPENDS}"

@@ -1,8 +1,8 @@
 """The entries of an offset or time index: in its file, and in memory during appends.
 
 The file contains fixed-size entries only. Kafka preallocates the index of its active segment with zeros and trims it when the
-segment closes, so a crash of Kafka leaves zero entries at the end. They are recognised (of all valid entries only the first can
-be all zero) and not counted. We write no padding. No descriptor is held between calls.
+segment closes, so a crash of Kafka leaves entries of zeros at the end. They are recognised (of all valid entries, only the first
+can be all zero) and not counted. We write no padding. No file descriptor is kept open between calls.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ BLOCK_ENTRIES = 512
 """Number of entries in the block that a search reads last."""
 
 Columns: TypeAlias = "tuple[array[int], array[int]]"
-"""Offsets relative to the segment's base, and the value of each. Values are appended first, so the number of whole entries is
-that of the offsets."""
+"""Offsets relative to the segment's base, and their values. A value is appended before its offset, so there are as many whole
+entries as offsets."""
 
 
 class EntryLayout(NamedTuple):
@@ -69,7 +69,7 @@ def _read_entry(file: File, index: int, entry_bytes: int) -> bytes:
 
 
 def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
-    """Return the number of entries before the zeros, given that the last of `count` (2 or more) is zero."""
+    """Return the number of entries before the zeros, given that the last of the `count` entries (2 or more) is zero."""
     low, high = 1, count - 1  # Entry `high` is zero; entries 1 to `low` - 1 are not.
     while low < high:
         middle = (low + high) // 2
@@ -108,7 +108,7 @@ class IndexFile:
         """The last stored entry, while `heap` is None."""
         self._is_unsynced = False
         self.has_stand_in = False
-        """True if `heap` replaces the file's entries."""
+        """True if `heap` is used instead of the file's entries."""
 
     @property
     def entries(self) -> int:
@@ -151,7 +151,7 @@ class IndexFile:
             return heap
 
     def sanity_check(self, base_offset: int) -> None:
-        """Raise CorruptLog if the file cannot be an index: odd length, or a last entry below the base offset."""
+        """Raise CorruptLog if the file cannot be an index: it has a partial entry, or its last offset is below the base."""
         with self._lock:
             self._inspect()
         size = self._layout.entry_bytes
@@ -179,9 +179,9 @@ class IndexFile:
     def near(self, count: int, field: Struct, at: int, target: int) -> tuple[bytes, int]:
         """Return the bytes of the entries around `target`, and their number.
 
-        Searches the first `count` entries, whose `field` at byte `at` ascends. The result includes the last entry with a
-        field at or below `target` and its successor. Entries that another program has cut off read as zeros: they point to
-        the segment's start, from which a read is slow but correct.
+        Searches the first `count` entries, in which the number that `field` decodes at byte `at` ascends. The result includes
+        the last entry whose number is at or below `target`, and its successor. Entries that another program has cut off read
+        as zeros: they point to the segment's start, from which a read is slow but correct.
         """
         view, size = self._env.view_file(self.path), self._layout.entry_bytes
         if isinstance(view, bytes):
@@ -199,7 +199,7 @@ class IndexFile:
         return view.read(first * size, near_count * size).ljust(near_count * size, b"\0"), near_count
 
     def flush(self) -> None:
-        """Write appended entries to the file, created if missing; does not sync."""
+        """Write appended entries to the file, and create it if it is missing; does not sync."""
         with self._lock:
             if self.has_stand_in:
                 return
@@ -264,7 +264,7 @@ class IndexFile:
     def stand_in(self, entries: Columns) -> None:
         """Use `entries` in place of the file's; the file does not change.
 
-        For an index that takes no more appends. Searches in other threads see either set of entries.
+        Only for an index that takes no more appends. Concurrent searches in other threads see either set of entries.
         """
         with self._lock:
             self.has_stand_in = True
@@ -284,7 +284,7 @@ class IndexFile:
 
     @property
     def outline(self) -> IndexOutline:
-        """Length of the file and its last entry."""
+        """The number of entries, the length of the file, and the last entry."""
         with self._lock:
             if self._stored < 0:
                 self._inspect()

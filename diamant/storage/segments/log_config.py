@@ -1,7 +1,7 @@
-"""The settings of one log: each field is the row of a topic configuration, with Kafka's default, limits and documentation.
+"""The settings of one log: each field declares a topic configuration, with its default and limits in Kafka and documentation.
 
-The broker resolves them (a topic's setting overrides the broker's default); its `topic_table.py` has the configurations of topics
-that no log needs. Kafka: ``org.apache.kafka.storage.internals.log.LogConfig`` and ``ServerTopicConfigSynonyms``.
+The broker resolves them (a topic's setting overrides the broker's default). Topic configurations that a log does not need are in
+the broker's `topic_table.py`. Kafka: ``org.apache.kafka.storage.internals.log.LogConfig`` and ``ServerTopicConfigSynonyms``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Settings of one topic. Sizes in bytes, times in milliseconds.
+    """Settings of one topic. Sizes are in bytes, times in milliseconds.
 
     If ``cleanup_policy`` is empty, nothing is deleted or compacted (KIP-1075).
     """
@@ -244,7 +244,7 @@ class LogConfig:
 
     @property
     def is_log_append_time(self) -> bool:
-        """True if the broker's clock, not the producer's, stamps the records."""
+        """True if the broker, not the producer, sets the timestamps of records."""
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property

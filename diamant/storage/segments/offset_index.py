@@ -63,7 +63,7 @@ class OffsetIndex:
 
     @property
     def is_full(self) -> bool:
-        """True if no further entry fits and the segment must roll."""
+        """True if no further entry fits, so the segment must roll."""
         heap = self.file.heap
         return (len(heap[0]) if heap is not None else self.file.entries) >= self.max_entries
 
@@ -135,7 +135,7 @@ class OffsetIndex:
         return self.base_offset + relative, position
 
     def upper_bound(self, position: int, size: int) -> int | None:
-        """Return the offset of the first entry at or after `position + size`, None if it lies beyond the last entry.
+        """Return the offset of the first entry at or after `position + size`; None if there is no such entry.
 
         All offsets in those `size` bytes are below the result, which bounds the search for aborted transactions
         (`OffsetIndex.fetchUpperBoundOffset`).
@@ -157,5 +157,5 @@ class OffsetIndex:
         return self.base_offset + relative
 
     def sanity_check(self) -> None:
-        """Raise CorruptLog if the file cannot be an index: odd length, or a last entry below the base offset."""
+        """Raise CorruptLog if the file cannot be an index: it has a partial entry, or its last offset is below the base."""
         self.file.sanity_check(self.base_offset)

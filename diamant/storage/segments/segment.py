@@ -30,8 +30,8 @@ from diamant.storage.segments.txn_index import TransactionIndex
 logger = logging.getLogger(__name__)
 
 MISFIT = (
-    "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are ignored; to have the file "
-    "rebuilt, remove it while the broker is stopped"
+    "%s is damaged: its entry for offset %d has position %d, but that batch is not there. Such entries are ignored; to have the "
+    "file rebuilt, remove it while the broker is stopped"
 )
 
 NO_TIMESTAMP = -1
@@ -103,8 +103,8 @@ def _legacy_header(file: ReadableFile, position: int, end: int, prefix: bytes) -
 def scan_at_entry(file: ReadableFile, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
     """Return a scan from the position of an offset index entry; None if the entry is wrong.
 
-    An entry is right if a batch begins at its position and a scan from it skips nothing below `offset`. The check is cheap,
-    since the scan reads that header anyway. Kafka does not check; after a wrong entry it reads garbage or skips records.
+    An entry is right if a batch whose offsets begin at or below `offset` begins at its position. The check is cheap, since the
+    scan reads that header anyway. Kafka does not check; if an entry is wrong, it reads garbage or skips records.
     """
     if position <= 0:
         return scan_headers(file, 0, end) if not position else None
@@ -121,17 +121,17 @@ def scan_at_entry(file: ReadableFile, end: int, offset: int, position: int) -> I
 def _fits(file: ReadableFile, offset: int, position: int, header: BatchHeader) -> bool:
     if header.last_offset == offset:
         return True
-    # Older versions of Kafka write one entry for several batches: the position of the first, the last offset of the last.
+    # Older versions of Kafka write one entry for several batches: position of the first batch, last offset of the last batch.
     return header.base_offset <= offset and crc_is_valid(file.pread(header.size, position), 0, header.size)
 
 
 def scan_from_offset(
     file: File, end: int, index: OffsetIndex, offset: int, *, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Return a scan from a batch that the index gives near `offset`; all earlier batches have lower offsets.
+    """Return a scan from a batch near `offset`, which the index locates; all earlier batches have lower offsets.
 
-    A wrong entry is replaced by a lower one, or by the start of the file. `tell` is called with the wrong entry's offset and
-    position when the scan reaches that offset. If it does not, the `.log` file is damaged, not the index.
+    If the entry is wrong, a lower one or the start of the file is used, and `tell` is called with the wrong entry's offset and
+    position when the scan reaches that offset. If the scan never does, the `.log` file is damaged, not the index.
     """
     entry = index.lookup(offset)
     scan = scan_at_entry(file, end, *entry)
@@ -159,7 +159,7 @@ def _scan_below(
 def offset_entries(
     file: File, end: int, base_offset: int, interval_bytes: int, max_entries: int, is_wanted: Callable[[], bool]
 ) -> tuple[array[int], array[int]]:
-    """Compute a segment's offset index entries from its `.log` file, as relative offsets and positions. For any thread.
+    """Compute a segment's offset index entries (relative offsets and positions) from its `.log` file. Any thread may call it.
 
     Stops early if `is_wanted` returns False. Raises CorruptLog if framing or offsets show that the `.log` file is damaged, since
     entries computed from it would locate fewer records than an existing index file.
@@ -223,7 +223,7 @@ class Segment:
         suffix: str = "",
         outline: SegmentOutline | None = None,
     ) -> None:
-        """Open the segment of `directory` at `base_offset`, or `create` it. `outline` saves examining its files."""
+        """Open the segment of `directory` at `base_offset`, or `create` it. With `outline`, does not examine its files."""
         self._env = env
         self.directory = directory
         self.base_offset = base_offset
@@ -272,7 +272,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Maximum timestamp of the first batch, from which rolling by time counts; -1 if there is none."""
+        """Maximum timestamp of the first batch, from which the age for rolling is counted; -1 if there is none."""
         if self._first_timestamp is None:
             self._first_timestamp = _first_of(self.file, self.size)
         return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
@@ -283,7 +283,7 @@ class Segment:
         return self._first_timestamp is not None or not self.size
 
     def load_first_timestamp(self) -> None:
-        """Read `first_timestamp` from the file, unless known. Callable from any thread if the segment takes no appends."""
+        """Read `first_timestamp` from the file, unless it is known. Any thread may call it if the segment takes no appends."""
         if self.knows_first_timestamp:
             return
         # Use a separate descriptor, since the owner may be opening the other one.
@@ -294,7 +294,7 @@ class Segment:
             file.close()
 
     def pass_over_first_timestamp(self) -> None:
-        """Record an unreadable first timestamp as absent, unless it is known."""
+        """Record that there is no first timestamp because it cannot be read, unless it is known."""
         if self._first_timestamp is None:
             self._first_timestamp = NO_TIMESTAMP
 
@@ -305,12 +305,12 @@ class Segment:
 
     @property
     def last_append_ms(self) -> int:
-        """Wall-clock time of the last append in ms; if by another process, the file's time, which is no earlier."""
+        """Wall-clock time of the last append in ms; if another process made it, the file's time, which is no earlier."""
         known = self._last_append_ms
         return latest_write_ms(self._env, self.path) if known is None else known
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int, now_ms: int, interval_bytes: int) -> None:
-        """Append and index a batch. After OSError the segment is unchanged; the file may have bytes beyond the segment's size."""
+        """Append and index a batch. If this raises OSError, the segment is unchanged, but its file may be longer."""
         position = self.size
         file = self._file if self._file is not None else self.file
         is_index_due = self.bytes_since_index_entry > interval_bytes
@@ -335,7 +335,7 @@ class Segment:
         self.bytes_since_index_entry += size
 
     def should_roll(self, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int) -> bool:
-        """True if an append of `size` bytes up to `last_offset` needs a new segment first (LogSegment.shouldRoll)."""
+        """Return whether an append of `size` bytes up to `last_offset` needs a new segment (LogSegment.shouldRoll)."""
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             return True
         if not self.size:
@@ -353,7 +353,7 @@ class Segment:
         return next((batch for batch in self.scan_from(offset) if batch[1].last_offset >= offset), None)
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header from a batch near `offset` on; earlier ones are lower. Reports wrong index entries."""
+        """Yield position and header of each batch from one near `offset` on; earlier ones are lower. Logs wrong index entries."""
         return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._log_misfit)
 
     def _log_misfit(self, offset: int, position: int) -> None:
@@ -365,7 +365,8 @@ class Segment:
     def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
         """Return the end position and next offset of the last whole batch that ends at or before byte `end`.
 
-        The scan begins at `start`, a batch boundary, or at a later indexed batch near `end`. (start, -1) if no batch fits.
+        The scan begins at `start`, where a batch begins, or at a later indexed batch near `end`. If no batch fits, returns
+        (start, -1).
         """
         offset, indexed = self.offset_index.lookup_position(end)
         if indexed > start and (near := scan_at_entry(self.file, self.size, offset, indexed)) is not None:
@@ -407,7 +408,7 @@ class Segment:
     def sync(self) -> bool:
         """Fsync all files of the segment; may run in another thread, even during appends and the segment's removal.
 
-        False if the segment is being removed and need not be durable.
+        Returns False if the segment is being removed and need not be durable.
         """
         is_synced = False
         if self.is_deleted:
@@ -433,14 +434,14 @@ class Segment:
             self.first_append_ms = self._last_append_ms = None
 
     def reset_indexes(self, *, is_synced: bool = False) -> None:
-        """Empty all indexes, to be rebuilt from the `.log` file. `is_synced` as in `on_inactive`.
+        """Empty all indexes, so that they can be rebuilt from the `.log` file. `is_synced`: as in `on_inactive`.
 
         The offset index is removed first and written last: a start that does not find it rebuilds all three.
         """
         self.offset_index.file.discard()
         if is_synced:
             self._env.sync_dir(self.directory)
-        self.time_index.file.truncate(0)  # entries of a damaged one may be anywhere
+        self.time_index.file.truncate(0)  # a damaged one may have entries anywhere
         self.txn_index.reset()
         self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
         self.bytes_since_index_entry = 0
@@ -453,7 +454,7 @@ class Segment:
             self.offset_of_max_timestamp = header.last_offset
 
     def file_paths(self) -> list[str]:
-        """Return the paths of the segment's files; not all need exist."""
+        """Return the paths of the segment's files, some of which may not exist."""
         return [self.path, self.offset_index.file.path, self.time_index.file.path, self.txn_index.path]
 
     def change_suffix(self, suffix: str, *, missing_ok: bool = False) -> None:
@@ -487,7 +488,7 @@ class Segment:
 
 
 def floor_position(segment: Segment, offset: int) -> int:
-    """Return the position of a batch that the index gives near `offset`; all earlier batches have lower offsets."""
+    """Return the position of a batch near `offset`, which the index locates; all earlier batches have lower offsets."""
     return next((at for at, _ in segment.scan_from(offset)), 0)
 
 

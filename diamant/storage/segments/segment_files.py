@@ -9,13 +9,13 @@ from diamant.storage.segments.segment_outline import SegmentOutline
 
 
 def file_names(segment: Segment) -> list[str]:
-    """Return the names of the files in use, without directory and suffix, the `.log` file first; not all need exist."""
+    """Return the names of the files without directory and stage suffix, the `.log` file first; some may not exist."""
     paths = names.segment_paths("", segment.base_offset)
     return [path[1:] for path in (paths if segment.txn_index.may_have_file else paths[:-1])]
 
 
 def take_suffix(segment: Segment, suffix: str) -> None:
-    """Adopt the names of `Segment.change_suffix`; another process renames the files."""
+    """Adopt the names that `Segment.change_suffix` would give to the files, without renaming them."""
     paths = names.segment_paths(segment.directory, segment.base_offset, suffix)
     segment.path = paths.log
     segment.offset_index.file.take_path(paths.offset_index)
@@ -24,7 +24,7 @@ def take_suffix(segment: Segment, suffix: str) -> None:
 
 
 def take_present_names(env: Env, segment: Segment, suffix: str) -> None:
-    """After a failed rename, adopt for each file the name that exists: with `suffix`, else its name in use."""
+    """After a failed rename, adopt for each file the name that exists: with `suffix`, or else without a suffix."""
     take_suffix(segment, "")
     if env.exists(segment.path + suffix):
         segment.path += suffix

@@ -24,7 +24,7 @@ class SegmentOutline(NamedTuple):
     """Outline of a segment. It excludes the entries of the transaction index, which are read when needed."""
 
     size: int
-    """Bytes of the `.log` file."""
+    """Size in bytes of the `.log` file."""
     next_offset: int
     """The offset after the last batch; the base offset if there is none."""
     has_txn_index: bool

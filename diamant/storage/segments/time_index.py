@@ -71,7 +71,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """True if the segment must roll; one slot is reserved for the entry that the roll writes."""
+        """True if the segment must roll, since the only slot left is reserved for the entry that rolling adds."""
         heap = self.file.heap
         return (len(heap[0]) if heap is not None else self.file.entries) >= self.max_entries - 1
 
@@ -113,7 +113,7 @@ class TimeIndex:
                 f"got {offset}"
             )
         if timestamp < last_timestamp:
-            raise ValueError(f"{self.file.path}: expected a timestamp from {last_timestamp} ms, got {timestamp}")
+            raise ValueError(f"{self.file.path}: expected a timestamp of at least {last_timestamp} ms, got {timestamp}")
         raise ValueError(f"{self.file.path}: full with {count} entries, timestamp {timestamp} does not fit")
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
@@ -139,7 +139,7 @@ class TimeIndex:
         self.file.truncate(bisect_left(self.file.load()[0], offset - self.base_offset))
 
     def sanity_check(self) -> None:
-        """Raise CorruptLog if the file cannot be an index: odd length, or a last entry before the first or the base."""
+        """Raise CorruptLog if the file cannot be an index: a partial entry, or a last entry below the first or the base."""
         self.file.sanity_check(self.base_offset)
         entries = self.file.entries
         if entries and (last := self.last_entry[0]) < (first := self.entry(0)[0]):

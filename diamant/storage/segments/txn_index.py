@@ -4,7 +4,7 @@
        0  2  version, 0
        2  8  producer id
       10  8  first offset: of the transaction's data in this partition
-      18  8  last offset: of the ABORT marker; the segment that holds the marker has the entry
+      18  8  last offset: of the ABORT marker; the entry is in the index of the segment that holds the marker
       26  8  last stable offset after the marker was written
 
 Only aborted transactions with data are recorded. The first entry creates the file, so most segments have none. A partial
@@ -59,7 +59,7 @@ class TransactionIndex:
         self.path = path
         self.base_offset = base_offset
         self._has_file: bool | None = None
-        """None until first used."""
+        """True if the file exists; None until this is checked at first use."""
         self._heap: bytearray | None = None
         """All whole entries, after the first write."""
         self._is_unsynced = False
@@ -100,14 +100,14 @@ class TransactionIndex:
         if not heap or self._file_has(len(heap)):
             self._write(data, len(heap))
         else:
-            # Another program has cut off entries; write all, since zeros in their place would be transactions of producer 0.
+            # Another program has cut off entries; write all, since zeros in their place would look like transactions of id 0.
             self._write(heap + data, 0)
         heap += data
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-        """Return the aborted transactions with data in `[fetch_offset, upper_bound)`, and whether these are all.
+        """Return the aborted transactions with data in `[fetch_offset, upper_bound)`, and whether the list is complete.
 
-        If they are not, later segments may hold the markers of more (`TransactionIndex.collectAbortedTxns`).
+        If it is not, later segments may hold the markers of others (`TransactionIndex.collectAbortedTxns`).
         """
         content = self._content()
         txns: list[AbortedTxn] = []
