@@ -2,8 +2,8 @@
 
 Values are parsed as in Kafka (``ConfigDef.parseType``): surrounding blanks are ignored, booleans are case-insensitive, numbers
 are decimal within the range of their Java type, and commas separate list entries. Errors use Kafka's wording, because users
-search for it. Tables of ConfigKey are the single source of truth: from them, values are parsed, DescribeConfigs is answered
-and docs/reference/configuration.md is generated.
+search for it. Tables of ConfigKey are the single source of truth: they are used to parse values, to answer DescribeConfigs and
+to generate docs/reference/configuration.md.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _shown(value: object) -> str:
 
 
 class Validator(NamedTuple):
-    """The allowed values of a configuration, as ``allowed`` says; for others, ``check(name, value)`` raises InvalidValue."""
+    """Allowed values of a configuration: ``allowed`` describes them, ``check(name, value)`` raises InvalidValue for others."""
 
     allowed: str
     check: Callable[[str, Value], None]
@@ -199,7 +199,7 @@ def parse_value(name: str, type_: ConfigType, text: str) -> Value:
         return text.lower() == "true"
     if type_ in _BITS:
         limit = 1 << (_BITS[type_] - 1)
-        # A longer string is out of range anyway, and int() is slow for one of hostile length.
+        # A longer string is out of range anyway, and int() would be slow for a huge one.
         if len(text) <= 64 and _INTEGER.fullmatch(text) and -limit <= (number := int(text)) < limit:
             return number
         raise InvalidValue(name, text, f"Not a number of type {type_.name}")

@@ -68,7 +68,7 @@ GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 REQUESTS_TOPIC = "__diamant_requests"
-"""The topic that registers persons' requests."""
+"""The topic in which persons' requests are registered."""
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 
 LOG_SUFFIX = ".log"
@@ -82,13 +82,13 @@ PART_SUFFIX = ".part"
 TEMPORARY_SUFFIX = ".tmp"
 FACTS_PREFIX = "diamant-"
 FACTS_SUFFIX = ".facts"
-"""Prefix and suffix of a file of the cleaner's facts about a segment, with the segment's base offset in between."""
+"""Prefix and suffix of a file with the cleaner's facts about a segment; between them is the segment's base offset."""
 
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 ASIDE_SUFFIX = ".aside"
-"""Suffix of files with data that a start removed from a log but kept; the broker does not read them."""
+"""Suffix of files with data that recovery removed from a log but kept; the broker does not read them."""
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
@@ -187,7 +187,7 @@ class SegmentFileName(NamedTuple):
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Parse the name of a segment's file or producer snapshot; None for other names.
 
-    As in Kafka the offset is the text before the first dot, at most 2^63-1, and need not have 20 digits.
+    As in Kafka, the offset is the text before the first dot, at most 2^63-1, and need not have 20 digits.
     """
     stem, dot, rest = name.partition(".")
     if not dot or not (stem.isascii() and stem.isdigit()) or int(stem) > MAX_OFFSET:

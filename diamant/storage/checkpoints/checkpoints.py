@@ -8,7 +8,7 @@ Offset checkpoints (recovery points, high watermarks, log starts, cleaner offset
     my-topic 1 7
 
 An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches: if one is
-missing or damaged, the start only takes longer, or logs begin at their first segment. (Without recovery points, a start also
+missing or damaged, startup only takes longer, or logs begin at their first segment. (Without recovery points, the broker also
 cannot decide which part of a damaged log to truncate: see `recovery.open_log`.)
 
 `partition.metadata`, without a line end after the second line (Kafka calls a partition without this file stray):
@@ -40,7 +40,7 @@ VERSION = 0
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 CUT_NOTHING = 2**63 - 1
-"""Recovery point of a refused partition. Until an operator decides, each start checks the whole log and truncates nothing."""
+"""Recovery point of a refused partition. Until an operator decides, every startup checks the whole log and truncates nothing."""
 
 
 # -- offset checkpoints ------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class LeaderEpochs:
     `entries` are `(epoch, start offset)`, both ascending. Changes stay in memory until `sync` writes the file. Every flush calls
     `sync` before it advances the recovery point, and so does closing the log. After a crash, lost epochs are rebuilt from the
     batches at and above the recovery point. (Kafka writes each change immediately, which costs one fsync per partition at every
-    start.) Owned by one thread; only `sync` may run in another.
+    startup.) Owned by one thread; only `sync` may run in another.
     """
 
     __slots__ = ("_env", "_written", "entries", "latest_epoch", "path")

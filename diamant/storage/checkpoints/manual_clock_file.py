@@ -72,7 +72,7 @@ def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
 def open_clock(env: Env, directory: str) -> SettableClock:
     """Give `env` the manual clock of a data directory, write the clock's state file, and return the clock.
 
-    It resumes from the state file, or starts at the system's time. A settable clock that `env` already has is kept, but moved
+    The clock resumes from the file, or starts at the system's time. A settable clock that `env` already has is kept, but moved
     forward if the stored time is later. Raises StorageError, OSError.
     """
     state = read_clock_file(env, directory)
@@ -88,7 +88,7 @@ def open_clock(env: Env, directory: str) -> SettableClock:
 
 
 def keep_clock(env: Env, directory: str) -> None:
-    """Write the state of the clock of `env` to its file. Blocks on the disk; raises OSError."""
+    """Write the state of `env`'s clock to its state file. Blocks on the disk; raises OSError."""
     clock = env.clock
     now_ms = clock.now_ms()
     is_frozen = isinstance(clock, ManualClock) and clock.is_frozen

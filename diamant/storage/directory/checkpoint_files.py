@@ -19,7 +19,7 @@ class CheckpointState(NamedTuple):
     high_watermarks: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
     number: int = 0
-    """Sequence number, which is higher for a later state of the same directory."""
+    """Sequence number; a later state of the same directory has a higher one."""
 
     def only(self, is_wanted: Callable[[TopicPartition], bool]) -> CheckpointState:
         """Return a copy that contains only the wanted partitions."""
@@ -51,11 +51,11 @@ class CheckpointFiles:
         return self._states
 
     def was_read(self, checkpoints: CheckpointState) -> None:
-        """Record what the files contained when the start read them."""
+        """Record what the files contained at startup."""
         self._written = checkpoints
 
     def write_recovery_points(self, points: dict[TopicPartition, int]) -> None:
-        """Write only the recovery point checkpoint, during the start. Raises OSError."""
+        """Write only the recovery point checkpoint, during startup. Raises OSError."""
         checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{names.RECOVERY_POINT_CHECKPOINT}", points)
         self._written = self._written._replace(recovery_points=points)
 

@@ -80,7 +80,7 @@ class DirectoryCopy:
             self._write(f"{target}/{names.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch))
 
     def finish(self) -> None:
-        """Copy the files that could not be linked. Blocking; any thread may call it. Raises OSError if the disk fails."""
+        """Copy the files that could not be linked. Blocks on the disk; any thread may call it. Raises OSError."""
         while self._unlinked:
             file, path = self._unlinked.pop()
             try:
@@ -148,8 +148,8 @@ def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> 
 
     The present files are moved to `trash`, which the caller removes, or are deleted if `trash` is on another file system. The
     copy's closed segments are hard-linked into `path`, its other files copied. The file `mark` contains the path of the copy; the
-    caller removes `mark` once the directory is open. A start that finds `mark` repeats the restore, so an error or the end of the
-    process leads to the old or the new state in the end. A power failure may leave parts of both.
+    caller removes `mark` once the directory is open. A startup that finds `mark` repeats the restore, so even after an error or
+    a crash, `path` ends up in the old or the new state. A power failure may leave parts of both.
     """
     env.write_atomically(mark, copy.encode(), sync=False)
     env.make_dirs(trash)

@@ -1,6 +1,6 @@
 """A log directory: its lock, clean-shutdown mark, checkpoints and partitions.
 
-The loop thread owns it. `load_logs` opens partitions in a few threads.
+The loop thread owns it. `load_logs` opens partitions in several threads.
 
 Source: Kafka's LogManager.
 """
@@ -120,7 +120,7 @@ class LogDirectory:
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def give_up(self) -> LogDirectory:
-        """Release all files without writing; return a new LogDirectory that keeps the lock and counts as cleanly stopped.
+        """Release all files without writing; return a new LogDirectory that keeps the lock and is treated as cleanly stopped.
 
         A reset calls this before it replaces the files. Readers keep the files that they have open.
         """
@@ -137,7 +137,7 @@ class LogDirectory:
     def load_logs(
         self, expected: dict[TopicPartition, PartitionSource], *, threads: int, deletions: Deletions = _NONE
     ) -> None:
-        """Open the partitions in `expected`, and create those that do not exist. Blocking.
+        """Open the partitions in `expected`, and create those that do not exist. Blocks on the disk.
 
         Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. Unlike Kafka, completes deletions
         interrupted by a crash or a disk error, and removes partitions whose creation a crash interrupted. Directories being
@@ -164,7 +164,7 @@ class LogDirectory:
         self.checkpoint_files.was_read(state)
         self._keep(state)
         for failure in self.failures:
-            # The next start will find a recovery point checkpoint and no clean-shutdown mark; it still must not cut this log.
+            # The next startup will find a recovery point checkpoint and no clean-shutdown mark; it still must not cut this log.
             if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
                 self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
         self._keep_findings(state.recovery_points)
@@ -175,8 +175,8 @@ class LogDirectory:
     def _keep_findings(self, offsets: dict[TopicPartition, int]) -> None:
         """Write the recovery points that a start after a crash will need; this must be done before any append.
 
-        They keep refused partitions refused, and appends to a log that lost its end from counting as synced. If the checkpoint
-        was missing, it is created: from then on, a partition without a line counts as created after the last checkpoint.
+        With them, refused partitions stay refused, and appends to a log that lost its end do not count as synced. If the
+        checkpoint was missing, it is created: a partition without a line then counts as created after the last checkpoint.
         """
         points = self.checkpoint_state().recovery_points
         is_news = any(
@@ -236,7 +236,7 @@ class LogDirectory:
                 messages=self.messages,
             )
             if recovery_point is None or recovery_point == checkpoints.CUT_NOTHING:
-                log.flush()  # the whole log is sound, so no later start may truncate it
+                log.flush()  # the whole log is sound, so no later startup may truncate it
             return log
         except Exception as error:  # the other partitions must open, whatever the error
             return error
@@ -304,7 +304,7 @@ class LogDirectory:
     def delete_unopened(self, topic: str, metadata_offset: int) -> None:
         """Like `delete_log`, but for a topic's unopened partitions, and without a delay, since they have no readers."""
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
-        # Do this even if the directories stay: they must not be opened, and their checkpoint entries must not apply to others.
+        # Do this even if the directories stay: they must not be opened, and no other partition may use their checkpoint entries.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
         self.left.update(dict.fromkeys(doomed, LeftDirectory(metadata_offset, 0)))
@@ -312,8 +312,8 @@ class LogDirectory:
     def take_away_left(self, partitions: Iterable[TopicPartition], synced_offset: int) -> None:
         """Rename the directories of deleted partitions to `-delete`, and queue their removal after `file.delete.delay.ms`.
 
-        Skips deletions that are not durable yet: the metadata log is synced only up to `synced_offset`. Tries all directories,
-        then raises OSError if one could not be renamed.
+        Skips deletions that are not durable yet, since the metadata log is synced only up to `synced_offset`. Tries all
+        directories, then raises OSError if one could not be renamed.
         """
         failure: OSError | None = None
         for partition in self.left.keys() & set(partitions):
@@ -337,7 +337,7 @@ class LogDirectory:
             self.deletions.add([doomed], delay_ms)
 
     def checkpoint_state(self) -> CheckpointState:
-        """Return the offsets to checkpoint, with the kept entries of unopened partitions. Call on the loop thread."""
+        """Return the offsets to checkpoint, including the kept entries of unopened partitions. Call on the loop thread."""
         kept, logs = self._kept, self.logs
         return CheckpointState(
             {**kept.recovery_points, **{key: log.recovery_point for key, log in logs.items()}},
@@ -352,7 +352,7 @@ class LogDirectory:
     def close(
         self, *, is_clean: bool = True, is_settled: bool = True, broker_epoch: int = -1, threads: int = 1
     ) -> None:
-        """Close all partitions and release the lock. Blocking.
+        """Close all partitions and release the lock. Blocks on the disk.
 
         With `is_clean`, syncs everything and writes the checkpoints. The clean-shutdown mark is written too, unless a partition
         could not be flushed or opened, or a thread may still change files (`is_settled` is False). Disk errors are added to

@@ -47,7 +47,7 @@ class RemovalQueue:
         return due
 
     def remove(self, paths: Iterable[str]) -> dict[str, OSError]:
-        """Remove files and directories, ignoring missing ones; return the errors by path. Blocking."""
+        """Remove files and directories, ignoring missing ones; return the errors by path. Blocks on the disk."""
         left = {}
         for path in paths:
             try:

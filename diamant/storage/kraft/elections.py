@@ -28,7 +28,7 @@ def partition_change(
 ) -> PartitionChangeRecord | None:
     """Return the change that makes a live replica the leader, if any is eligible; None if nothing changes.
 
-    `isr`: the new in-sync replicas, by default the present ones. `leader`: a replica to prefer to the present leader, if it may
+    `isr`: the new in-sync replicas, by default the present ones. `leader`: a replica to prefer over the present leader, if it may
     lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: if no eligible replica is live, elect any live replica.
     """
     target = partition.isr if isr is None else tuple(isr)

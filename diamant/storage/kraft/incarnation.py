@@ -1,7 +1,7 @@
 """Incarnation ids of Diamant brokers. The id in a broker's registration shows which program registered the broker last.
 
-Each start of a broker, Kafka's or this one, registers it in the metadata log under a new id (`BrokerLifecycleManager`). Kafka's
-ids are random UUIDs of version 4. Ours begin with a name, and have version 8, which RFC 9562 leaves to applications.
+At each start, a broker (Kafka's or this one) registers itself in the metadata log with a new id (`BrokerLifecycleManager`).
+Kafka's ids are random UUIDs of version 4. Ours begin with a name, and have version 8, which RFC 9562 leaves to applications.
 """
 
 from __future__ import annotations

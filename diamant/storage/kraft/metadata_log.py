@@ -212,7 +212,7 @@ class MetadataLog:
         return self._files.end_offset - 1
 
     def _apply(self, records: Sequence[MetadataRecord], undo: Undo) -> list[bytes]:
-        """Apply records to the image; return them encoded, each in the version for the metadata.version at that point."""
+        """Apply records to the image; return them encoded, each in the version that fits the metadata.version at that point."""
         image = self.image
         values = []
         is_in_transaction = False
@@ -274,7 +274,7 @@ class MetadataLog:
         return prepared
 
     def write_snapshot(self, prepared: PreparedSnapshot) -> None:
-        """Write a prepared snapshot, then remove files that it makes obsolete. Blocking; any thread may call it.
+        """Write a prepared snapshot, then remove files that it makes obsolete. Blocks on the disk; any thread may call it.
 
         Syncs the covered records first, because a snapshot must not be ahead of its log.
         """
@@ -310,7 +310,7 @@ class MetadataLog:
         return self._files.content(batch)
 
     def _closing(self) -> list[BrokerRegistrationChangeRecord]:
-        """Return the records of a clean stop. If there are several brokers, they do not change which ones are fenced."""
+        """Return the records of a clean stop. With several brokers, the records do not change which ones are fenced."""
         if len(self.broker_ids) == 1:
             return [BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1)]
         brokers = [self.image.brokers[broker_id] for broker_id in self.broker_ids]

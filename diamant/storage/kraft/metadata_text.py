@@ -9,7 +9,7 @@ from __future__ import annotations
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 MAX_TEXT_BYTES = 32_767
-"""Maximum size in UTF-8, as in Kafka's generated readers."""
+"""Maximum number of bytes in UTF-8, as in Kafka's generated readers."""
 
 
 def check_text(what: str, text: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Opens the metadata log, and writes the records of a start to it.
+"""Opens the metadata log at startup, and adds the records of the start to it.
 
 Like a real node, a starting broker reads the log, becomes its leader in a new epoch and registers. Every start writes:
 
@@ -7,7 +7,7 @@ Like a real node, a starting broker reads the log, becomes its leader in a new e
     FeatureLevel                      the number of brokers, if this process has several and the number has changed
     RegisterBroker                    its broker epoch is its own offset
     BrokerRegistrationChange          unfences the broker; in the same batch, a PartitionChange for every partition without
-                                      a leader (a real Kafka leaves them so at its stop), after a crash for every partition.
+                                      a leader (a real Kafka leaves them so when it stops), or after a crash for every one.
                                       If there are several brokers, those fenced at the stop stay fenced
 
 Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
@@ -162,7 +162,7 @@ def open_metadata_log(
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
 ) -> MetadataLog:
-    """Open the metadata log of the log directory `path`, formatting a new directory first. Blocking.
+    """Open the metadata log of the log directory `path`, formatting a new directory first. Blocks on the disk.
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
     protocol)`. `controller_endpoint`, `features`, `min_insync_replicas` and `directory_id` apply to a new directory; an existing
@@ -265,9 +265,9 @@ def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChan
 
 
 def fold_brokers(env: Env, path: str) -> int:
-    """Convert the log directory of several brokers for one broker, which becomes the only replica of every partition.
+    """Convert the log directory of several brokers to one broker, which becomes the only replica of every partition.
 
-    Returns the previous number of brokers. Raises StorageError if that is 1. Blocking; the caller holds the directory's lock.
+    Returns the previous number of brokers. Raises StorageError if it is 1. Blocks on the disk; the caller holds its lock.
     """
     directory = metadata_directory(path)
     properties = read_meta_properties(env, path)

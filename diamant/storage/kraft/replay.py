@@ -291,7 +291,7 @@ def _unsound(view: bytes, position: int, head: bytes) -> str | None:
 
 
 def _sound_batch_after(view: bytes, position: int) -> int | None:
-    """Return the position of a sound batch right after an unsound one, relying on its declared length; None if there is none."""
+    """Skip the unsound batch at `position` by its declared length; return the position of a sound batch there, else None."""
     head = bytes(view[position : position + HEADER_SIZE])
     if len(head) < HEADER_SIZE:
         return None

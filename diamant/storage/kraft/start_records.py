@@ -1,4 +1,4 @@
-"""The records that a start adds to the metadata log, derived from its current state.
+"""The records that a broker adds to the metadata log at startup, derived from the current state of the log.
 
 Source: QuorumController, ActivationRecordsGenerator, ReplicationControlManager.
 """
@@ -43,7 +43,7 @@ def bootstrap_records(
     """Return the records that the first start in the log directory `path` writes, as one transaction; none at a later start.
 
     They set the features with which the directory was formatted, or `features` if formatting recorded none. If ELR is enabled,
-    they make `min_insync_replicas` the setting of the cluster.
+    they make `min_insync_replicas` the cluster-wide setting.
     """
     # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
     if not (loaded.is_empty or (loaded.has_open_transaction and loaded.image.is_empty)):

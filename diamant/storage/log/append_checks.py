@@ -1,4 +1,4 @@
-"""The checks that a leader can make of a produced batch without log state: framing, size, CRC, records, compression.
+"""The checks that a leader can run on a produced batch without log state: framing, size, CRC, records, compression.
 
 So a thread can check an expensive batch (`HeavyBatch`), and the log's owner only appends it.
 
@@ -63,7 +63,7 @@ class CheckedBatch(NamedTuple):
 
 
 class BatchCheck(NamedTuple):
-    """The settings against which a batch is checked. `partition` is its name in error messages."""
+    """The settings against which a batch is checked. `partition` is the partition's name in error messages."""
 
     partition: str
     config: LogConfig
@@ -72,7 +72,7 @@ class BatchCheck(NamedTuple):
     leader_epoch: int
 
     def run(self, records: memoryview, *, produce_version: int, is_light: bool) -> CheckedBatch:
-        """Check the single batch in `records`, and return it. Raises KafkaError with Kafka's code; HeavyBatch if `is_light`."""
+        """Check and return the single batch in `records`. Raises KafkaError with Kafka's code, also HeavyBatch if `is_light`."""
         config = self.config
         header = client_batch_header(records, produce_version)
         size = header.size

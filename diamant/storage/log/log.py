@@ -145,13 +145,13 @@ class Log:
         self.config = config
 
     def become_leader(self, leader_epoch: int) -> None:
-        """From now on append in `leader_epoch` (Partition.makeLeader), or in the log's latest epoch if that is higher."""
+        """Use `leader_epoch` for appends from now on (Partition.makeLeader), or the log's latest epoch if that is higher."""
         self.leader_epoch = max(leader_epoch, self.epochs.latest_epoch)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
 
     @property
     def needs_start_checkpoint(self) -> bool:
-        """True if the log start offset cannot be told from the names of the segments, or might not be after a power failure."""
+        """True if the log start offset cannot be derived from the segments' names, or might not be after a power failure."""
         return self.log_start_offset > self.segments[0].base_offset or (
             self.log_start_offset > 0 and self.unsynced.synced_name_changes < self.unsynced.name_changes
         )
@@ -167,7 +167,7 @@ class Log:
     # -- append --------------------------------------------------------------------------------------------------
 
     def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
-        """Make those checks of `append_as_leader` that need no log state; return the batch. May patch `records` in place.
+        """Run those checks of `append_as_leader` that need no log state; return the batch. May patch `records` in place.
 
         Any thread may call it. With `is_light`, raises HeavyBatch before any change if the check would block for long.
         """
@@ -199,7 +199,7 @@ class Log:
         return self._appender.append(batch, header, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
-        """Append a batch built by a coordinator of this broker; return its position. Assigns offsets and epoch, trusts records.
+        """Append a batch that a coordinator built; return its position. Assigns offsets and epoch, but does not check records.
 
         Raises KafkaError like `append_as_leader`.
         """

@@ -99,7 +99,7 @@ class LogReader:
         return aborted
 
     def forget(self) -> None:
-        """Forget all ends of reads. To be called when the log was truncated."""
+        """Forget the ends of all reads. Call this when the log was truncated."""
         self._positions.clear()
 
     def forget_deleted(self) -> None:

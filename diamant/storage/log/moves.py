@@ -21,9 +21,9 @@ class Moves(NamedTuple):
 
     directory: str
     guard: str = ""
-    """The file that the first rename of `arriving` moves. If it is missing, `retiring` is done and its names may be in use."""
+    """The file that `arriving` renames first. If it is missing, `retiring` is done, and its names may be in use again."""
     retiring: tuple[str, ...] = ()
-    """Files that get the suffix `.deleted`; missing ones are skipped."""
+    """Files to which the suffix `.deleted` is added; missing ones are skipped."""
     dropped: tuple[str, ...] = ()
     """Files to remove; missing ones are skipped."""
     arriving: tuple[Rename, ...] = ()
@@ -107,7 +107,7 @@ def carry_out(place: MovesDirectory, moves: Moves) -> None:
 def in_turns(place: MovesDirectory, steps: Generator[Moves], moves: Moves | None = None) -> Iterator[None]:
     """Carry out steps in this process, one after the other; the owner may do other work at each yield.
 
-    `moves` is the step that `steps` has yielded last, if any. An OSError is thrown into `steps`; what `steps` raises propagates.
+    `moves` is the step that `steps` has yielded last, if any. An OSError is thrown into `steps`, and its exceptions propagate.
     """
     if moves is None:
         moves = next(steps, None)

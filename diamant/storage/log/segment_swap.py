@@ -1,4 +1,4 @@
-"""Crash-safe replacement of segments by the cleaned segment made from them: after a crash, the old or the new state is left.
+"""Crash-safe replacement of segments by the cleaned segment made from them: after a crash, the old or the new state remains.
 
 The steps are Kafka's (LocalLog.replaceSegments). They start from synced files with the suffix `.cleaned`:
 
@@ -87,7 +87,7 @@ class Replacement:
     ) -> None:
         """Record the sources (base offsets ascending, the first one being `base_offset`).
 
-        `source_sizes`: bytes of the sources' `.log` files when the new segment was made. `size`: bytes of the new `.log` file.
+        `source_sizes`: sizes of the sources' `.log` files when the new segment was made. `size`: size of the new `.log` file.
         `outline`: the new segment's outline, if its writer made one, which saves `open` from reading the files. If the log does
         not have these sources, removes the `.cleaned` files and raises SourcesChanged.
         """
@@ -219,11 +219,11 @@ class Replacement:
     def steps(self, sources_per_step: int = SOURCES_PER_STEP, *, is_synced: bool = False) -> Generator[Moves]:
         """Exchange the segments in memory, and yield moves, which must be carried out on disk before the generator continues.
 
-        For the owner, which may do other work in between, must iterate to the end, and throws in the OSError of moves that fail.
-        Raises SourcesChanged if the sources are no longer those of `__init__`, or if the partition was deleted before step 2: the
-        log is then unchanged, and the `.cleaned` files are removed. The same holds for OSError in step 1. After a later OSError
-        the log uses the new segment and refuses appends; the next start repairs it. With `is_synced`, the last moves include
-        step 6; otherwise call `finish` for it.
+        Only for the owner, which may do other work in between, must iterate to the end, and must throw in the OSError of failed
+        moves. Raises SourcesChanged if the sources are no longer those of `__init__`, or if the partition was deleted before
+        step 2: the log is then unchanged, and the `.cleaned` files are removed. The same holds for OSError in step 1. After a
+        later OSError the log uses the new segment and refuses appends; the next start repairs it. With `is_synced`, the last
+        moves include step 6; otherwise call `finish` for it.
 
         If retention has removed all sources, only the `.cleaned` files are removed. Kafka adds the new segment below the log
         start until the next retention check; we do not, because deleted records must not return.
@@ -332,7 +332,7 @@ class Replacement:
         """
         bases = [self._base_offset] if self._end_mark is None else [self._base_offset, self._end_mark.base_offset]
         try:
-            # Remove the .swap files first: while a .cleaned file exists, a start drops them.
+            # Remove the .swap files first: while a .cleaned file exists, the next start drops them.
             for base_offset in bases:
                 _remove(self._log, base_offset, names.SWAP_SUFFIX)
         except OSError as error:

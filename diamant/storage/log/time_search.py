@@ -204,7 +204,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
 def _in_segment(
     segment: Segment, timestamp: int, min_offset: int, max_record_bytes: int, *, is_first: bool
 ) -> Iterator[Step]:
-    """Yield the steps in one segment. Scan the start of the first one right here, since it nearly always has the record."""
+    """Yield the steps in one segment. In the first one, scan the start immediately, since it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
     position = floor_position(segment, max(indexed_offset, min_offset))
     if is_first:

@@ -46,7 +46,7 @@ class OpenTransactions:
         self._ongoing[first_offset] = producer_id
 
     def last_stable_offset_after(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset that the end of `completed` leads to, for the index of aborted transactions."""
+        """Return the last stable offset after the end of `completed`, for the index of aborted transactions."""
         for first_offset in self._ongoing:
             if first_offset != completed.first_offset:
                 return first_offset

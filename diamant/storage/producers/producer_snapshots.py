@@ -35,7 +35,7 @@ class ProducerSnapshots:
         return self._offsets
 
     def write(self, offset: int, producers: Iterable[_Producer]) -> str | None:
-        """Write a file without syncing it, and return its path. Return None instead if `offset` is 0 or not above the newest."""
+        """Write a file without syncing it; return its path. If `offset` is 0 or not above the newest, just return None."""
         offsets = self.offsets
         if offset <= (offsets[-1] if offsets else 0):
             return None

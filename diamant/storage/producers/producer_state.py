@@ -15,11 +15,11 @@ transaction. Checks and changes are separate steps, so that a failed write leave
 
 `start_verification` records a producer that begins a transaction, before the broker has the coordinator verify it.
 
-`replay` applies batches already in the log, without checks of sequence or epoch.
+`replay` applies batches that are already in the log, without checking sequence or epoch.
 
 A sequence number counts the records of one producer in one partition, from 0 to 2^31-1, and then restarts at 0.
 
-A start rebuilds the state from the newest valid snapshot file and the batches after it (see `producer_snapshot`).
+At startup, the state is rebuilt from the newest valid snapshot file and the batches after it (see `producer_snapshot`).
 
 Memory: about 1 KB per producer id seen within `producer.id.expiration.ms` (a day); as in Kafka, there is no other bound.
 Owned by one thread.
@@ -73,7 +73,7 @@ class ProducerStateManager:
         self.map_end_offset = 0
         """The state includes all records below this offset."""
         self.is_loaded = False
-        """True once `load` was called."""
+        """True once `load` has been called."""
         self._name = f"{topic}-{partition}"
         self._expiration_ms = expiration_ms
         self._producers: dict[int, ProducerState] = {}
@@ -248,8 +248,8 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Apply a stored batch as a follower would, without checking sequence or epoch; return the transaction that it ends.
 
-        For a control batch, the caller passes the fields of its record, unless compaction has emptied the batch; then it ends
-        nothing. The caller passes the result to `transactions.complete`.
+        For a control batch, pass the fields of its record; a batch that compaction has emptied has none, and ends no transaction.
+        The caller passes the result to `transactions.complete`.
         """
         if header.attributes & CONTROL_FLAG:
             self.map_end_offset = header.next_offset

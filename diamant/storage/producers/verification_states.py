@@ -65,7 +65,7 @@ class VerificationStates(dict[int, VerificationState]):
     def on_marker(self, producer_id: int, producer_epoch: int) -> None:
         """Forget a producer whose transaction has ended.
 
-        In version 2, the marker carries the next transaction's epoch: an entry of that epoch belongs to that one and stays.
+        In version 2, a marker carries the next transaction's epoch; an entry of that epoch belongs to the next one and stays.
         """
         state = self.get(producer_id)
         if state is not None and not (state.supports_epoch_bump and state.producer_epoch == producer_epoch):

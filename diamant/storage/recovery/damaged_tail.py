@@ -28,7 +28,7 @@ from diamant.storage.segments.segment import Segment
 
 WINDOW_BYTES = 1024 * 1024
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
-"""Maximum number of bytes to search, except zeros, which takes a few seconds. A torn end is one batch, seldom more."""
+"""Maximum number of bytes to search (a few seconds), not counting zeros. A torn end is one batch, seldom more."""
 MAX_CHECKED_BYTES = 1024 * 1024 * 1024
 """Maximum number of bytes to checksum, which takes half a second. In noise, one position in four million looks like a batch."""
 
@@ -39,7 +39,7 @@ _BEGINS = re.compile(b"(?=.{%d}%b.{4}\0)" % (MAGIC, re.escape(bytes((CURRENT_MAG
 
 
 def is_torn_end(segment: Segment, position: int) -> bool:
-    """Return whether surely no whole batch with a valid checksum begins at or after `position`. Any thread may call it."""
+    """Return True if certainly no whole batch with a valid checksum begins at or after `position`. Any thread may call it."""
     file, end = segment.file, segment.size
     searched = checked = 0
     start = position

@@ -3,8 +3,8 @@
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
 producer state. After an unclean stop, only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
 off, and later segments are removed. No whole batch is removed after a clean stop, below the recovery point, or if the recovery
-point is unknown: corruption then raises CorruptLog with path and position. If the offsets of a segment exceed the range of its
-indexes, the start that finds it divides it.
+point is unknown: corruption then raises CorruptLog with path and position. Segments whose offsets exceed the range of their
+indexes are divided.
 
 If there is no clean-shutdown mark, the directory may be a copy of one in use. Data removed from such a log (a torn end below
 the recovery point, segments that were cleaned into another one) is kept in `.aside` files next to the segments.
@@ -325,7 +325,7 @@ def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None
     """Rename the `.log` files of segments that were cleaned into another one, and remove their indexes.
 
     The last segment is renamed first, and each rename is synced before the next one. After a crash, the remaining ones are again
-    recognized as stale, because the count of the cleaned segment's batches starts at the first of them, as before.
+    recognized as stale, because the cleaned segment still has as many batches at or above the first of them.
     """
     for segment, cleaned_into in reversed(stale):
         if segment.size:

@@ -83,7 +83,7 @@ def split_segment(env: Env, segment: Segment) -> list[int]:
         for log in reversed(logs):
             env.rename(log + names.CLEANED_SUFFIX, log + names.SWAP_SUFFIX)
     except OSError:
-        # Remove the .swap files first: while a .cleaned file exists, a start drops them.
+        # Remove the .swap files first: while a .cleaned file exists, the next start drops them.
         for suffix in (names.SWAP_SUFFIX, names.CLEANED_SUFFIX):
             for log in logs:
                 with suppress(OSError):

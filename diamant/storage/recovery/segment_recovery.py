@@ -1,4 +1,4 @@
-"""Recovery of a segment: finds the last whole batch, cuts off the rest, rebuilds indexes and producer state.
+"""Recovers a segment: finds the last whole batch, cuts off the rest, and rebuilds the indexes and the producer state.
 
 Synced data is never cut off. A damaged batch below the recovery point, or anywhere after a clean stop, was once whole: it was
 not damaged by a crash, and later batches were acknowledged. `check_synced` then raises CorruptLog before anything is changed.

@@ -43,7 +43,7 @@ def load_first_appends(env: Env, directory: str, segments: Iterable[Segment], co
 
 
 def note_first_appends(env: Env, directory: str, segments: Iterable[Segment], config: LogConfig) -> None:
-    """Note the times that a start could not derive from the segments' files; if none, remove the note. Ignores errors."""
+    """Note the times that cannot be derived from the segments' files; if there are none, remove the file. Ignores errors."""
     if not _are_noted(config):
         return
     path = f"{directory}/{names.FIRST_APPENDS}"

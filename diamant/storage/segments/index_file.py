@@ -82,7 +82,7 @@ def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
 
 
 class IndexFile:
-    """The entries of one index. Construction does no I/O; first use examines the file.
+    """The entries of one index. Construction does no I/O; the file is examined at first use.
 
     Any thread may search; `flush` and `sync` may run in another thread; only the owner thread may do anything else. Memory: the
     columns during appends, otherwise a few numbers.

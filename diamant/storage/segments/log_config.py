@@ -1,4 +1,4 @@
-"""The settings of one log: each field declares a topic configuration, with its default and limits in Kafka and documentation.
+"""The settings of one log: each field declares a topic configuration with Kafka's default and limits, and its documentation.
 
 The broker resolves them (a topic's setting overrides the broker's default). Topic configurations that a log does not need are in
 the broker's `topic_table.py`. Kafka: ``org.apache.kafka.storage.internals.log.LogConfig`` and ``ServerTopicConfigSynonyms``.

@@ -1,7 +1,7 @@
 """One segment of a partition: a `.log` file of record batches and its three indexes.
 
 A segment covers the offsets from its base offset up to the next segment's base. The base offset is only a lower bound: after
-compaction the first batch may start later. First use opens the `.log` file, so thousands of idle partitions hold no file
+compaction the first batch may start later. The `.log` file is opened at first use, so thousands of idle partitions hold no file
 descriptors.
 
 Source: Kafka's LogSegment and FileRecords.
@@ -103,7 +103,7 @@ def _legacy_header(file: ReadableFile, position: int, end: int, prefix: bytes) -
 def scan_at_entry(file: ReadableFile, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
     """Return a scan from the position of an offset index entry; None if the entry is wrong.
 
-    An entry is right if a batch whose offsets begin at or below `offset` begins at its position. The check is cheap, since the
+    An entry is right if a batch with a base offset at or below `offset` begins at its position. The check is cheap, since the
     scan reads that header anyway. Kafka does not check; if an entry is wrong, it reads garbage or skips records.
     """
     if position <= 0:
@@ -128,7 +128,7 @@ def _fits(file: ReadableFile, offset: int, position: int, header: BatchHeader) -
 def scan_from_offset(
     file: File, end: int, index: OffsetIndex, offset: int, *, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Return a scan from a batch near `offset`, which the index locates; all earlier batches have lower offsets.
+    """Return a scan from a batch that the index locates near `offset`; all earlier batches have lower offsets.
 
     If the entry is wrong, a lower one or the start of the file is used, and `tell` is called with the wrong entry's offset and
     position when the scan reaches that offset. If the scan never does, the `.log` file is damaged, not the index.
@@ -294,7 +294,7 @@ class Segment:
             file.close()
 
     def pass_over_first_timestamp(self) -> None:
-        """Record that there is no first timestamp because it cannot be read, unless it is known."""
+        """Unless the first timestamp is known, record that there is none, because it cannot be read."""
         if self._first_timestamp is None:
             self._first_timestamp = NO_TIMESTAMP
 
@@ -305,7 +305,7 @@ class Segment:
 
     @property
     def last_append_ms(self) -> int:
-        """Wall-clock time of the last append in ms; if another process made it, the file's time, which is no earlier."""
+        """Wall-clock time of the last append in ms; if another process made it, the file's write time, which is no earlier."""
         known = self._last_append_ms
         return latest_write_ms(self._env, self.path) if known is None else known
 
@@ -353,7 +353,7 @@ class Segment:
         return next((batch for batch in self.scan_from(offset) if batch[1].last_offset >= offset), None)
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header of each batch from one near `offset` on; earlier ones are lower. Logs wrong index entries."""
+        """Yield position and header of batches, beginning at or before the one with `offset`. Logs wrong index entries."""
         return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._log_misfit)
 
     def _log_misfit(self, offset: int, position: int) -> None:
@@ -390,8 +390,8 @@ class Segment:
     def on_inactive(self, *, is_synced: bool = False) -> None:
         """Add the last time index entry of a segment that is no longer active, and write out its indexes.
 
-        With `is_synced` each index is synced before the next one is written; the offset index, whose absence makes a start
-        rebuild all three, comes last.
+        With `is_synced` each index is synced before the next one is written; the offset index, whose absence makes the next
+        start rebuild all three, comes last.
         """
         if self.size:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
@@ -436,12 +436,12 @@ class Segment:
     def reset_indexes(self, *, is_synced: bool = False) -> None:
         """Empty all indexes, so that they can be rebuilt from the `.log` file. `is_synced`: as in `on_inactive`.
 
-        The offset index is removed first and written last: a start that does not find it rebuilds all three.
+        The offset index is removed first and written last: the next start rebuilds all three if it is missing.
         """
         self.offset_index.file.discard()
         if is_synced:
             self._env.sync_dir(self.directory)
-        self.time_index.file.truncate(0)  # a damaged one may have entries anywhere
+        self.time_index.file.truncate(0)  # a damaged index may have entries anywhere
         self.txn_index.reset()
         self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
         self.bytes_since_index_entry = 0
@@ -488,7 +488,7 @@ class Segment:
 
 
 def floor_position(segment: Segment, offset: int) -> int:
-    """Return the position of a batch near `offset`, which the index locates; all earlier batches have lower offsets."""
+    """Return the position of a batch that the index locates near `offset`; all earlier batches have lower offsets."""
     return next((at for at, _ in segment.scan_from(offset)), 0)
 
 
