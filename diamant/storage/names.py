@@ -98,7 +98,7 @@ STAGING_PREFIX = "diamant-staging-"
 """Prefix of directories, inside a partition's directory, that hold a cleaning round's output until the log adopts it."""
 
 NOTE_SUFFIX = ".note"
-"""Suffix of a file that describes a staging directory outside the log directory."""
+"""Suffix of a file that describes a staging location outside the log directory."""
 
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"

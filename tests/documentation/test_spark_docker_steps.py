@@ -53,8 +53,8 @@ def test_the_image_has_the_java_that_is_recommended() -> None:
 
 def test_the_services_fit_each_other() -> None:
     """All run the image, which the broker's alone builds, and has started before the others; the broker's cleaner has the
-    master, and a staging place that it shares with the workers; these see the data directory under the broker's path and cannot
-    write to it, and remove what ended applications have left; what is published is for this machine only.
+    master, and a staging location that it shares with the workers; these see the data directory under the broker's path and
+    cannot write to it, and remove what ended applications have left; what is published is for this machine only.
     """
     found = services()
     steps = last_stage(DOCKERFILE)
@@ -162,7 +162,7 @@ class Services:
 @pytest.mark.slow
 def test_the_services_work() -> None:
     """Started with compose's commands, the broker has a topic compacted by the cluster on demand: the report names Spark, each
-    key's last value is there and nothing else, and nothing is left at the staging place.
+    key's last value is there and nothing else, and nothing is left at the staging location.
     """
     java = java_home(os.environ)
     with image_of(DOCKERFILE) as image, ExitStack() as stack:

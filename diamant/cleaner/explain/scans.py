@@ -39,7 +39,7 @@ MAX_OFFSETS = 1_000_000
 
 @dataclass(slots=True)
 class OpenSegment:
-    """A segment's open file, of which only the first `size` bytes count. Whoever opened it must close `file`."""
+    """A segment's open file, of which only the first `size` bytes count. The caller that opened it must close `file`."""
 
     file: File
     path: str

@@ -312,8 +312,7 @@ class LogDirectory:
     def take_away_left(self, partitions: Iterable[TopicPartition], synced_offset: int) -> None:
         """Rename the directories of deleted partitions to `-delete`, and queue their removal after `file.delete.delay.ms`.
 
-        Skips deletions that are not durable yet, since the metadata log is synced only up to `synced_offset`. Tries all
-        directories, then raises OSError if one could not be renamed.
+        Skips deletions beyond `synced_offset` of the metadata log. Tries all, then raises OSError if a rename failed.
         """
         failure: OSError | None = None
         for partition in self.left.keys() & set(partitions):

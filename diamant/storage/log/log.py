@@ -282,10 +282,9 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool, up_to: int | None = None
     ) -> ReadResult:
-        """Return whole batches of at most `max_bytes`, beginning with the one that contains `offset`.
+        """Return whole batches of at most `max_bytes`, from the one that contains `offset`. Raises OFFSET_OUT_OF_RANGE.
 
-        If `min_one_message`, the first batch may be larger (KIP-74). Never crosses a segment's end. Raises OFFSET_OUT_OF_RANGE
-        if `offset` is outside the log. `up_to`: a high watermark below the log end.
+        If `min_one_message`, the first may be larger (KIP-74). Never crosses a segment's end. `up_to`: a lower high watermark.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise _out_of_range(self, offset)

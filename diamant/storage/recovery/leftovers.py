@@ -19,7 +19,7 @@ from diamant.storage.segments.segment import Segment, floor_position, scan_heade
 def remove_temporary_files(env: Env, path: str) -> None:
     """Delete `.deleted` and `.cleaned` files, and `.swap` files of an unfinished swap (LogLoader, step 1).
 
-    Also deletes the staging directories of cleaning rounds in other processes.
+    Also deletes the staging locations of cleaning rounds in other processes.
     """
     entries = env.list_dir(path)
     for name in entries:

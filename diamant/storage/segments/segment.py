@@ -365,8 +365,7 @@ class Segment:
     def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
         """Return the end position and next offset of the last whole batch that ends at or before byte `end`.
 
-        The scan begins at `start`, where a batch begins, or at a later indexed batch near `end`. If no batch fits, returns
-        (start, -1).
+        The scan begins at `start`, where a batch begins, or at a later indexed batch near `end`. (start, -1) if none fits.
         """
         offset, indexed = self.offset_index.lookup_position(end)
         if indexed > start and (near := scan_at_entry(self.file, self.size, offset, indexed)) is not None:

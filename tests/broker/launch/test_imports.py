@@ -126,7 +126,7 @@ with tempfile.TemporaryDirectory() as path:
         "metrics",
         "cleaner",
         "erasures",
-        "local staging place",
+        "local staging location",
     ],
 )
 def test_nothing_is_imported_before_it_is_needed(program: str, unwanted: list[str]) -> None:

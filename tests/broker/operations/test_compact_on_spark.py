@@ -126,11 +126,11 @@ async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(
     )
     async with Broker(config):
         await wait_until(begun.exists)
-    assert "staging place" not in caplog.text
+    assert "staging location" not in caplog.text
 
 
 def test_log_clean_hands_its_settings_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark gets master, configuration and staging place, as from `diamant spark clean`; a configuration without a name is
+    """Spark gets master, configuration and staging location, as from `diamant spark clean`; a configuration without a name is
     refused.
     """
     log = make_log(tmp_path)

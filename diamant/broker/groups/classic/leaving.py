@@ -1,4 +1,4 @@
-"""How members of a classic group expire or leave (LeaveGroup, sent by a member or an administrator), and how a group ends."""
+"""The end of a classic group, and of its members: they expire or leave (LeaveGroup, sent by a member or an administrator)."""
 
 from __future__ import annotations
 

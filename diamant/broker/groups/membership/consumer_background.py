@@ -99,7 +99,7 @@ class ConsumerBackground:
         return progress.assigning is None and (self._loop.time() - progress.assigned_at_s) * 1000 >= interval_ms
 
     def follow(self, change: GroupChange) -> None:
-        """Take note of a decision that was carried out, and start its heavy task, if any."""
+        """Record a decision that was carried out, and start its heavy task, if any."""
         progress = self._progress.get(change.group)
         if progress is None:
             progress = self._progress[change.group] = _GroupTasks()

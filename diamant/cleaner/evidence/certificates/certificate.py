@@ -57,8 +57,8 @@ NO_CONTENT = (
     "the broker gave are searched, and what is in files."
 )
 COPIES = (
-    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
-    "of disks."
+    "Copies outside of this data directory, and of the staging location that is named under coverage: mirrors, backups, "
+    "snapshots of disks."
 )
 CONSUMERS = "What consumers have stored: their databases, files, caches and logs."
 DISK_BLOCKS = "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten."

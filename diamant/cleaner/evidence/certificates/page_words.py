@@ -35,7 +35,7 @@ _STATES = {
     "topic-recreated": "the topic was deleted, another one has its name",
 }
 
-_FIELDS = {"staging": "Staging place of Spark", "topic_ids": "Ids of the topics"}
+_FIELDS = {"staging": "Staging location of Spark", "topic_ids": "Ids of the topics"}
 
 _NO_LIMIT_MS = (1 << 63) - 1
 

@@ -303,7 +303,7 @@ def verification_steps(
                 is_key_looked_for = where is not None or (key is not None and is_telling(key))
                 found.notes.append(VALUES_OUTSIDE if is_key_looked_for else f"{VALUES_OUTSIDE} {KEY_OUTSIDE}")
             if place.staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
-                found.notes.append(f"The staging place {staged['place']} was not searched.")
+                found.notes.append(f"The staging location {staged['place']} was not searched.")
             if not found.was_scanned:
                 unscanned = claim_checks.unscanned_claims(certificate, found.notes, env, directory)
                 found.claims = found.claims or unscanned

@@ -47,7 +47,7 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
 def _given_by_others(place: Place) -> int | None:
     """Return where the part of a name begins that neither the broker nor Kafka gave; None if there is no such part."""
     if place.name.startswith("/"):
-        # A staging directory of a Spark job. The directories above it are named in the configuration.
+        # A staging location of a Spark job. The directories above it are named in the configuration.
         start = place.name.find(f"/{names.STAGING_PREFIX}") + 1
         return None if is_given_to_an_output(place.name[start:]) else start
     owner, slash, rest = place.name.partition("/")

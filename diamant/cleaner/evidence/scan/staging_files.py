@@ -1,14 +1,14 @@
 """The staging location of Spark jobs in a certifying scan: another directory to read, or a reason to claim nothing.
 
-Each job has a staging directory there. Its name contains its owner, which is a log directory, and a partition.
+Each job has a staging location there. Its name contains its owner, which is a log directory, and a partition.
 
-local        every file in this owner's staging directories is read like the data directory, and is in the ledger by its absolute
-             path. A staging directory belongs to the partition in its name, or to no partition if the topic was deleted
-elsewhere    (s3:) names are listed, but nothing is read. While a staging directory exists, its partition gets no claim; if the
+local        every file in this owner's staging locations is read like the data directory, and is in the ledger by its absolute
+             path. A staging location belongs to the partition in its name, or to no partition if the topic was deleted
+elsewhere    (s3:) names are listed, but nothing is read. While a staging location exists, its partition gets no claim; if the
              partition is unknown, no partition gets a claim
 
 If the staging location cannot be listed, nothing can be claimed. If it does not exist, it counts as empty, because the first job
-creates it. But the log directory may have a note about a staging directory that cannot be seen now, because its disk is not
+creates it. But the log directory may have a note about a staging location that cannot be seen now, because its disk is not
 mounted or another staging location is configured; then the partition gets no claim. Directories of other owners are only counted.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 Unseen: TypeAlias = tuple[str, str, str]
-"""The name of a staging directory, its staging location, and the path of the note about it."""
+"""The name of a staging location, its staging location, and the path of the note about it."""
 
 _LEFT = (
     "a job on Spark left this copy of records, or is using it, and a scan does not read it: it is removed when the job ends; if "
@@ -52,15 +52,15 @@ class StagingPlace:
     root: str | None
     """The path of the location; None if it is not on a local file system."""
     owner: str
-    """Prefix of the names of this owner's staging directories."""
+    """Prefix of the names of this owner's staging locations."""
     partition_of: Callable[[str], TopicPartition | None]
-    """Takes the name of a staging directory; returns its partition, or None if that does not exist now."""
+    """Takes the name of a staging location; returns its partition, or None if that does not exist now."""
     list_names: Callable[[Callable[[], object]], list[str]]
     """Returns the names at the location; keeps calling its argument. Does blocking I/O; raises OSError or StorageError."""
     unseen: Callable[[Collection[str]], list[Unseen]] = _no_unseen
-    """Takes the listed names; returns unlisted staging directories that may still exist. Does blocking I/O; raises OSError."""
+    """Takes the listed names; returns unlisted staging locations that may still exist. Does blocking I/O; raises OSError."""
     name_for: Callable[[str], str] = str
-    """Takes the name of a partition's directory; returns one for a new staging directory. Required if the location is local."""
+    """Takes the name of a partition's directory; returns one for a new staging location. Required if the location is local."""
 
     def is_apart(self, env: Env, directory: str) -> bool:
         """Tell whether the location is local, exists, and is outside the data directory (inside, it is read anyway)."""
@@ -69,16 +69,16 @@ class StagingPlace:
         return not f"{os.path.realpath(self.root)}/".startswith(f"{os.path.realpath(directory)}/")
 
     def path_for(self, partition_directory: str) -> str:
-        """Return the path of a new staging directory for a partition's directory."""
+        """Return the path of a new staging location for a partition's directory."""
         return f"{self.root}/{self.name_for(partition_directory)}"
 
     def with_known(self, path: str, partition: TopicPartition) -> StagingPlace:
-        """Return a copy in which the staging directory with this path belongs to the partition of the known positives."""
+        """Return a copy in which the staging location with this path belongs to the partition of the known positives."""
         known = path.rpartition("/")[2]
         return replace(self, partition_of=lambda name: partition if name == known else self.partition_of(name))
 
     def files(self, env: Env) -> Iterator[Place]:
-        """Yield the files in this owner's staging directories, if they are local.
+        """Yield the files in this owner's staging locations, if they are local.
 
         Skips directories that cannot be listed; the census reports them.
         """
@@ -96,7 +96,7 @@ class StagingPlace:
                 yield from list_below(env, f"{self.root}/{name}", owner)
 
     def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
-        """Add the staging directories at the end of a scan, and problems that prevent claims, to a report.
+        """Add the staging locations at the end of a scan, and problems that prevent claims, to a report.
 
         `problem`: why the census could not list the location; "" if it could.
         """
@@ -111,7 +111,9 @@ class StagingPlace:
         found = [name for name in found if name.startswith(names.STAGING_PREFIX)]
         own = [name for name in found if name.startswith(self.owner)]
         if problem:
-            reason = f"the staging place of jobs on Spark cannot be listed, and may hold copies of records: {problem}"
+            reason = (
+                f"the staging location of jobs on Spark cannot be listed, and may hold copies of records: {problem}"
+            )
             report.add_unreadable(Unreadable(None, None, self.shown, None, reason))
         if self.root is None:
             for name in own:

@@ -106,7 +106,7 @@ class _Layout(NamedTuple):
 def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = None) -> KnownPositives:
     """Generate known positives for a scan whose needles use this secret.
 
-    `staged` takes the name of a partition's directory and returns the path of a new staging directory for it; None if there is no
+    `staged` takes the name of a partition's directory and returns the path of a new staging location for it; None if there is no
     staging location.
     """
     topic = TOPIC + secrets.token_hex(8)
@@ -122,7 +122,7 @@ def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = No
         place, place_other = staged(own), staged(other)
         output = f"{names.log_file(f'{place_other}/00000000-1', 0)}{names.CLEANED_SUFFIX}"
         segment = names.log_file(f"{place}/segments", 0)
-        layouts.append(_Layout(" at the staging place of jobs on Spark", place, place_other, segment, output))
+        layouts.append(_Layout(" at the staging location of jobs on Spark", place, place_other, segment, output))
     with_key = [(key, b"v%d" % kind) for kind in range(len(_KINDS))]
     with_needle = [(other_key, b'{"id": "%s"}' % value) for value in in_records]
     both, needles_only = _batches([*with_key, *with_needle]), _batches(with_needle)

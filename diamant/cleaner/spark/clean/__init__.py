@@ -1,1 +1,1 @@
-"""A round as Spark jobs, its outputs and their staging directory."""
+"""A round as Spark jobs, its outputs and their staging location."""

@@ -1,4 +1,4 @@
-"""Runs one round of the cleaner as Spark jobs: from a plan to files in the staging directory, and their manifest.
+"""Runs one round of the cleaner as Spark jobs: from a plan to files in the staging location, and their manifest.
 
     walk        each part: its transaction events, from headers only. Runs if the dirty range is empty or has aborted
                 transactions

@@ -1,4 +1,4 @@
-"""The result of a cleaning job on Spark: the files left in the job's staging directory, their contents, and what was removed.
+"""The result of a cleaning job on Spark: the files left in the job's staging location, their contents, and what was removed.
 
     {"end_offset": 4711, "stats": {...CleanStats...}, "keys": 3, "outputs": [{
         "output": {...OutputSegment...},                            the same as from any engine
@@ -26,7 +26,7 @@ NAME = "spark"
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """One output segment in the job's staging directory."""
+    """One output segment in the job's staging location."""
 
     output: OutputSegment
     directory: str

@@ -3,7 +3,7 @@
 The output of another machine is not trusted. The manifest must match the plan: the round must end at a possible offset, and the
 outputs must contain each segment to rewrite exactly once, in order. Each file must have the size and CRC-32C that the manifest
 states. The batches of a log must be adjacent, have ascending offsets within the range of the log's sources, and contain as many
-records as the task has counted. If the staging directory is on the partition's file system, files are moved; otherwise they are
+records as the task has counted. If the staging location is on the partition's file system, files are moved; otherwise they are
 copied, at the throttled rate.
 
 `take_over` blocks on disk I/O. Memory: `CHUNK_BYTES`, and that of a `ChunkReader`.

@@ -12,7 +12,7 @@ directory when it ends. If the process is killed, the directory is left behind, 
     when a broker next starts on the log directory                  `sweep`, even for deleted topics
     when the log is opened, if it is in the partition's directory   `storage.recovery`
 
-If other brokers may use the staging directory, directories of other runs are removed only after `YOUNG_S` without a change: a
+If other brokers may use the staging location, directories of other runs are removed only after `YOUNG_S` without a change: a
 copy of the log directory has the same owner, and may be in use elsewhere. A failed removal is logged, but does not fail a round.
 
 A job's directory outside the log directory is recorded in a note. The note is written before the directory is made, and removed
@@ -20,11 +20,11 @@ after it:
 
     <log directory>/<name of the job's directory>.note          {"root": "/mnt/shared/staging", "identity": [1234, 1790000000000]}
 
-The note is needed because a staging directory looks empty while it is not mounted, and is no longer examined once another one is
+The note is needed because a staging location looks empty while it is not mounted, and is no longer examined once another one is
 configured. While the note exists, the job's directory may exist, too. A scan that certifies the absence of records must have seen
 that it is gone (`is_seen_at`). A log directory that has never used Spark has no notes.
 
-`identity` tells the staging directory from others with the same path: it has the inode number and the birth time, which do not
+`identity` tells the staging location from others with the same path: it has the inode number and the birth time, which do not
 change when the disk is mounted again. It is null for remote locations (s3:), where the path is enough. A note has no credentials,
 because a location written as a string omits them. It is durable before the job's directory is made.
 
@@ -72,7 +72,7 @@ class Note:
     name: str
     """Name of the job's directory."""
     root: str = ""
-    """The staging directory that contains it; empty if the note is damaged."""
+    """The staging location that contains it; empty if the note is damaged."""
     identity: Any = None
 
     def is_seen_at(self, root: Location) -> bool:
@@ -168,13 +168,13 @@ def staging_root(staging: str) -> Location:
     try:
         return Location.parse(staging)
     except StorageError as error:
-        raise SparkError(f"the staging directory cannot be used: {error}") from None
+        raise SparkError(f"the staging location cannot be used: {error}") from None
 
 
 def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Location:
     """Choose a directory for a job, and write its note unless it is in the partition's directory. The job makes the directory.
 
-    Creates a missing local staging directory if its parent exists. Raises OSError, and SparkError if `staging` is invalid.
+    Creates a missing local staging location if its parent exists. Raises OSError, and SparkError if `staging` is invalid.
     """
     name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory), run)
     if not staging:
@@ -189,7 +189,7 @@ def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Loc
 def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
     """Remove the directories that killed processes have left behind for this partition. Log those that cannot be removed.
 
-    Raises OSError or SparkError if the staging directory cannot be listed.
+    Raises OSError or SparkError if the staging location cannot be listed.
     """
     root, prefix = place.parent, _prefix(env, plan)
 
@@ -215,10 +215,10 @@ def sweep(
     *,
     young_s: float = YOUNG_S,
 ) -> Swept:
-    """Remove the directories that earlier runs of a broker on this log directory have left in the staging directory.
+    """Remove the directories that earlier runs of a broker on this log directory have left in the staging location.
 
     These are the directories with the owner's prefix or a note, except those of `run` (the broker's `RUN`). `is_stopped` is
-    polled before each removal. Blocks on I/O. Raises OSError or SparkError if the staging directory cannot be listed.
+    polled before each removal. Blocks on I/O. Raises OSError or SparkError if the staging location cannot be listed.
     """
     owner = owner_of(env, log_directory)
     root = staging_root(staging)

@@ -32,7 +32,7 @@ class SparkSettings:
 
     master: str = "local[*]"
     staging: str = ""
-    """URI of the staging directory; empty to write outputs into the partition's own directory."""
+    """URI of the staging location; empty to write outputs into the partition's own directory."""
     min_bytes: int = 64 * 1024**3
     """Size below which plans go to Spark only on request; -1: no plan goes to Spark without a request."""
     conf: Mapping[str, str] = field(default_factory=dict)

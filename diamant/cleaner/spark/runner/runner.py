@@ -2,21 +2,21 @@
 
     plan → driver → manifest → verify each file (`staged_outputs`) → swap by the broker, one output at a time
 
-Each job has its own staging directory, in the partition's directory or below `diamant.cleaner.spark.staging`. If executors do not
+Each job has its own staging location, in the partition's directory or below `diamant.cleaner.spark.staging`. If executors do not
 share that file system with the broker (s3:), the segments are copied there first. The directory is removed at the end of the
 round. If the broker is killed, the partition's next round or the broker's next start removes it.
 
 If a job fails through no fault of the log, Spark is not used for a while (`turns`). The local runner takes over the round
 immediately if no output has been swapped yet and the disk has room for its spill file (`check_room`). Faults of the log are
 corrupt batches, outputs that overflow, and changed segments; the broker confirms them on its own disk. All other failures are
-blamed on Spark or the staging directory: no Java, no master, lost executors, a full or unreachable staging directory, a disk that
+blamed on Spark or the staging location: no Java, no master, lost executors, a full or unreachable staging location, a disk that
 executors do not see. If the broker's disk is at fault after all, the local runner reports it.
 
 All waits are bounded: a driver is ended if its job does not start in time, or if it has no executor for too long
 (`executor_watch`). After a successful job a driver may be kept for the next one (`diamant.cleaner.spark.driver.max.idle.ms`),
 because a small job mostly waits for its session to start.
 
-Everything runs on the loop thread, except disk I/O. The driver cannot harm the log: it writes only to the staging directory and
+Everything runs on the loop thread, except disk I/O. The driver cannot harm the log: it writes only to the staging location and
 to its own directories (`driver_scratch`).
 """
 
@@ -257,7 +257,7 @@ class SparkRunner:
         where = self.settings.master if not self.settings.is_local else "this machine"
         return SparkError(
             f"{what}: {error}. The segments on the broker's disk are unchanged. Can the broker and the executors on {where} read "
-            "and write the staging directory, and do they see the same files there and in the data directory?"
+            "and write the staging location, and do they see the same files there and in the data directory?"
         )
 
     def _checked(self, check_done: CheckDone) -> CheckDone:

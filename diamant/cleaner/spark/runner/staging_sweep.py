@@ -1,4 +1,4 @@
-"""Removes what earlier runs have left in the staging directory when a broker starts; also lists that directory for a scan.
+"""Removes what earlier runs have left in the staging location when a broker starts; also lists that directory for a scan.
 
 A thread of the broker sweeps a local directory. A remote one (s3:) needs pyarrow, which takes about 50 MB, and which an idle
 broker should not load. So a child process sweeps it, within `TIMEOUT_S`. The child ends with the broker, and reads the URI, which
@@ -50,7 +50,7 @@ class StagingSweep:
     def run(self) -> bool:
         """Sweep (`staging.sweep`), and log the result; return True if another sweep is needed after `staging.YOUNG_S`.
 
-        Blocks on I/O, for at most `TIMEOUT_S` if the staging directory is remote.
+        Blocks on I/O, for at most `TIMEOUT_S` if the staging location is remote.
         """
         try:
             if staging_root(self._staging).is_local:
@@ -59,13 +59,13 @@ class StagingSweep:
                 swept = self._sweep_elsewhere()
         except (OSError, StorageError, subprocess.SubprocessError) as error:
             if not self._is_stopped.is_set():
-                logger.warning("cannot remove leftovers of Spark jobs from the staging directory: %s", _text(error))
+                logger.warning("cannot remove leftovers of Spark jobs from the staging location: %s", _text(error))
             return False
         if swept.removed:
-            logger.info("removed %d leftover directories of Spark jobs from the staging directory", swept.removed)
+            logger.info("removed %d leftover directories of Spark jobs from the staging location", swept.removed)
         if swept.stuck:
             logger.warning(
-                "cannot remove %d leftover directories of Spark jobs from the staging directory: %s",
+                "cannot remove %d leftover directories of Spark jobs from the staging location: %s",
                 swept.stuck,
                 swept.reason[:_MAX_TEXT],
             )
@@ -100,7 +100,7 @@ class StagingSweep:
 def list_elsewhere(
     staging: str, check: Callable[[], object], *, program: str = _PROGRAM, timeout_s: float = TIMEOUT_S
 ) -> list[str]:
-    """List a remote staging directory in a child process. Blocks for at most `timeout_s`.
+    """List a remote staging location in a child process. Blocks for at most `timeout_s`.
 
     `check` is called periodically; if it raises an error, the listing stops with that error. Raises OSError or StorageError if
     the directory cannot be listed.

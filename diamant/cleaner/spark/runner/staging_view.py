@@ -1,6 +1,6 @@
-"""Describes the staging directory to a certifying scan: the owners of the job directories, and the files in them.
+"""Describes the staging location to a certifying scan: the owners of the job directories, and the files in them.
 
-A local staging directory is listed directly, a remote one (s3:) by a child process (`staging_sweep`), so that the broker does not
+A local staging location is listed directly, a remote one (s3:) by a child process (`staging_sweep`), so that the broker does not
 load pyarrow. Job directories that are known from notes (`staging`), but cannot be read or listed, are reported.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 _NOT_CONFIGURED = "of earlier jobs"
-"""Name of the staging directory if none is configured."""
+"""Name of the staging location if none is configured."""
 
 
 def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterable[TopicPartition]) -> StagingPlace:
-    """Describe the staging directory of a log directory's jobs. `partitions` are the existing ones. Blocks on disk I/O.
+    """Describe the staging location of a log directory's jobs. `partitions` are the existing ones. Blocks on disk I/O.
 
     If `staging` is an invalid URI, listing the result fails. If it is empty, job directories are known only from notes.
     """

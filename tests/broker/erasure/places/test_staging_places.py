@@ -1,4 +1,4 @@
-"""The staging place of Spark jobs is scanned like the data directory; if it cannot be read, nothing is certified."""
+"""The staging location of Spark jobs is scanned like the data directory; if it cannot be read, nothing is certified."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _without_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with a staging place for jobs on the same machine."""
+    """A broker with a staging location for jobs on the same machine."""
     (tmp_path / "staging").mkdir()
     properties = {"diamant.cleaner.spark.staging": (tmp_path / "staging").as_uri()}
     async with Broker(config(tmp_path, **properties), env=env_at()) as running:
@@ -53,7 +53,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def root_of(broker: Broker) -> Path:
-    """Return the broker's staging place."""
+    """Return the broker's staging location."""
     return data_of(broker).parent / "staging"
 
 
@@ -64,7 +64,7 @@ def name_of(broker: Broker, partition: str) -> str:
 
 
 def put(broker: Broker, place: str, data: bytes | bytearray, file: str = f"segments/{SEGMENT}") -> Path:
-    """Create a file at the staging place."""
+    """Create a file at the staging location."""
     path = root_of(broker) / place / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -146,9 +146,9 @@ async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broke
     certificate = (await erase(broker)).certificate
     assert certificate["state"] == "values-gone"
     assert certificate["coverage"]["staging"]["places"] == 0
-    assert f"its data directory and the staging place {root_of(broker)} holds" in certificate_page(certificate)
+    assert f"its data directory and the staging location {root_of(broker)} holds" in certificate_page(certificate)
     found = verify_certificate(certificate, pinned(certificate), CheckedFiles(RealEnv(), str(data_of(broker))), key=KEY)
-    assert f"The staging place {root_of(broker)} was not searched." in found.notes
+    assert f"The staging location {root_of(broker)} was not searched." in found.notes
 
 
 @pytest.mark.parametrize("is_empty_there", [False, True], ids=["no directory", "an empty mount point"])
@@ -209,7 +209,7 @@ async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_b
 
 
 async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(broker: Broker) -> None:
-    """Such a staging place may hold anything: every partition states that."""
+    """Such a staging location may hold anything: every partition states that."""
     await create_with_key(broker)
     env_of(broker).fail("list_dir", str(root_of(broker)), errno.EACCES)
     certificate = (await erase(broker)).certificate
@@ -239,7 +239,7 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
 
 @pytest.fixture
 async def remote(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with a staging place for jobs in an object store."""
+    """A broker with a staging location for jobs in an object store."""
     uri = "s3://somebody:secret@bucket/staging?region=eu-central-1"
     async with Broker(config(tmp_path, **{"diamant.cleaner.spark.staging": uri}), env=env_at()) as running:
         yield running

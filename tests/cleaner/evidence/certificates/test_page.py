@@ -312,7 +312,7 @@ def test_nothing_is_shown_as_json() -> None:
     request = {**certificate()["request"], "topic_ids": {"orders": "byiIGO6jQL2r", "users": "x"}}
     text = text_of(coverage=coverage, request=request)
     for said in (
-        "Staging place of Spark",
+        "Staging location of Spark",
         "Links not followednone",
         "orders: byiIGO6jQL2r; users: x",
         "Ids of the topics",

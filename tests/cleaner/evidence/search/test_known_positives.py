@@ -244,7 +244,7 @@ def test_nothing_is_claimed_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def staging_at(root: Path) -> StagingPlace:
-    """Return the staging place of a broker's jobs, for the log directory that contains it."""
+    """Return the staging location of a broker's jobs, for the log directory that contains it."""
     root.mkdir()
     return staging_place(RealEnv(), str(root.parent), str(root), [TOPIC])
 
@@ -254,7 +254,7 @@ def staging_at(root: Path) -> StagingPlace:
 def test_the_staging_place_is_proven_to_be_seen(
     tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool
 ) -> None:
-    """The staging place gets as many known positives as the data directory; none of them stays, or is counted or listed."""
+    """The staging location gets as many known positives as the data directory; none of them stays, or is counted or listed."""
     what, place = looked_for(), staging_at(tmp_path / "staging")
     report = scanned(tmp_path / "data", what, is_compiled=is_compiled, staging=place)
     assert (report.planted, report.seen, report.unaccounted) == (2 * PLANTED, 2 * PLANTED, [])
@@ -264,7 +264,7 @@ def test_the_staging_place_is_proven_to_be_seen(
 
 
 def test_a_staging_place_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    """A missing staging place is not created, since nothing is in it; a disk mounted there later is not covered up."""
+    """A missing staging location is not created, since nothing is in it; a disk mounted there later is not covered up."""
     place = staging_at(tmp_path / "staging")
     (tmp_path / "staging").rmdir()
     report = scanned(tmp_path / "data", subject(), staging=place)
@@ -296,7 +296,7 @@ BLIND_AT_STAGING = {
 def test_a_scan_that_is_blind_at_the_staging_place_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blind: Mutant
 ) -> None:
-    """A scan that is blind only at the staging place claims nothing, and leaves nothing behind."""
+    """A scan that is blind only at the staging location claims nothing, and leaves nothing behind."""
     place = staging_at(tmp_path / "staging")
     put_in(monkeypatch, blind)
     report = scanned(tmp_path / "data", subject(), staging=place)
@@ -304,7 +304,7 @@ def test_a_scan_that_is_blind_at_the_staging_place_says_so(
     assert PLANTED <= report.seen < 2 * PLANTED
     (reason,) = [one.reason for one in report.unaccounted]
     assert "may be blind: " in reason
-    assert "at the staging place of jobs on Spark" in reason
+    assert "at the staging location of jobs on Spark" in reason
     assert list((tmp_path / "staging").iterdir()) == []
 
 

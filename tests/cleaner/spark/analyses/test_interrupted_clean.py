@@ -123,7 +123,7 @@ def printed(process: subprocess.Popen[str]) -> object:
 
 
 def staged(directory: Path) -> set[str]:
-    """Return the partitions with an output at the staging place."""
+    """Return the partitions with an output at the staging location."""
     return {path.parents[2].name for path in directory.glob("users-*/diamant-staging-*/*/*.log.cleaned")}
 
 

@@ -52,7 +52,7 @@ def engine(spark: SparkSession) -> Engine:
     ("name", "number"), [step if step in SLICE else pytest.param(*step, marks=pytest.mark.long) for step in STEPS]
 )
 def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine, tmp_path: Path) -> None:
-    """The same bytes, records, checkpoints, snapshots, times and figures, and nothing is left at the staging place."""
+    """The same bytes, records, checkpoints, snapshots, times and figures, and nothing is left at the staging location."""
     case = case_of(name)
     step = case.steps[number - 1]
     env = RealEnv(SettableClock(step["now"]))

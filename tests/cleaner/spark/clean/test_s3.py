@@ -1,4 +1,4 @@
-"""Log directories and staging places in an S3 object store: read there, cleaned through it, and left unchanged."""
+"""Log directories and staging locations in an S3 object store: read there, cleaned through it, and left unchanged."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def in_s3(store: ObjectStore, path: str = f"{BUCKET}/staging") -> SparkSettings:
-    """Settings with the staging place in the store."""
+    """Settings with the staging location in the store."""
     return SparkSettings(master="local[2]", staging=store.uri(path))
 
 

@@ -213,7 +213,7 @@ def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
         age(one)
     assert staging_sweep.StagingSweep(log.env, data, place.as_uri())._sweep_elsewhere() == Swept(removed=1)
     assert [path.name for path in place.iterdir()] == [mine.name]
-    with pytest.raises(Exception, match=r"the staging directory cannot be used: .*got the scheme ftp:") as raised:
+    with pytest.raises(Exception, match=r"the staging location cannot be used: .*got the scheme ftp:") as raised:
         staging_sweep.StagingSweep(log.env, data, "ftp://user:secret@host/x")._sweep_elsewhere()
     assert "secret" not in str(raised.value)
 
@@ -353,7 +353,7 @@ def test_batches_of_an_output_are_checked(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is_elsewhere: bool) -> None:
-    """A failed round leaves nothing at the staging place, and no `.cleaned` files beside the segments."""
+    """A failed round leaves nothing at the staging location, and no `.cleaned` files beside the segments."""
     before = segment_files(log)
 
     def refuse(_: OutputSegment) -> None:

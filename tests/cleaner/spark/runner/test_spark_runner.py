@@ -73,7 +73,7 @@ async def runner(log: Log, niceness: int, request: pytest.FixtureRequest) -> Asy
 
 
 def directories(log: Log) -> list[str]:
-    """Return the directories left at the staging place beside the segments."""
+    """Return the directories left at the staging location beside the segments."""
     return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
 
 
@@ -155,7 +155,7 @@ def arguments_of_processes() -> list[str]:
 
 @pytest.mark.slow
 async def test_outputs_on_another_file_system_are_copied(log: Log, tmp_path: Path) -> None:
-    """Where a staged file cannot be moved beside the segments it is copied; the staging place is empty afterwards."""
+    """Where a staged file cannot be moved beside the segments it is copied; the staging location is empty afterwards."""
     staging = tmp_path / "staging"
     staging.mkdir()
 
@@ -609,7 +609,7 @@ async def test_a_cancelled_round_ends_its_thread_before_it_tidies_up(
 
 
 def outputs(log: Log) -> list[Path]:
-    """Files at the staging place."""
+    """Files at the staging location."""
     return list(Path(log.path).glob("diamant-staging-*/*/*.log.cleaned"))
 
 
@@ -670,7 +670,7 @@ async def test_the_next_round_and_the_next_start_remove_leftovers_of_a_killed_br
 async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
     """The error has the invalid text, and nothing is started."""
     runner = SparkRunner(log.env, replace(LOCAL, staging="ftp://host/place"))
-    with pytest.raises(SparkError, match=r"the staging directory cannot be used: .*ftp"):
+    with pytest.raises(SparkError, match=r"the staging location cannot be used: .*ftp"):
         await runner.run(plan_of(log), on_output=Swapper(log))
     await runner.close()
 
