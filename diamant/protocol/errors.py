@@ -1,10 +1,10 @@
 """The errors of the protocol layer.
 
-Three kinds, by the party at fault and the response:
+There are three kinds:
 
-* `KafkaError`: a valid request is refused; its code goes into the response.
+* `KafkaError`: a valid request is refused; the response carries the error's code.
 * `ProtocolError`: the peer violated framing or schema, so none of its data can be trusted; its connection is closed.
-* `CorruptBatch`: bytes are not a valid record batch; storage adds the file, a handler responds with CORRUPT_MESSAGE.
+* `CorruptBatch`: bytes are not a valid record batch. Storage adds the file's path; request handlers respond with CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """A request, or one part of it, is refused with an error code of the protocol.
 
-    The response carries `code`, and `detail` if it has a message field; `detail` therefore names no paths. `record_errors`
-    lists (record index within the batch, message or None) of the invalid records, in record order (Produce v8+, KIP-467).
+    The response carries `code` and, if it has a message field, `detail`, which therefore must not contain paths. `record_errors`
+    has (index within the batch, message or None) of each invalid record, in the order of the records (Produce v8+, KIP-467).
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class CorruptBatch(Exception):
 
 
 class DecompressionBomb(CorruptBatch):
-    """Compressed records exceed their reader's limit when decompressed."""
+    """Compressed records that decompress to more bytes than the reader allows."""
 
 
 class OversizedRecord(CorruptBatch):

@@ -10,7 +10,7 @@
     tagged fields    uvarint count, then (uvarint tag, uvarint size, content)*
 
 Readers take a buffer, a position and the position after the last byte, and return (value, next position). They raise
-ProtocolError, or IndexError at a premature end, which their callers convert to ProtocolError.
+ProtocolError, or IndexError, struct.error or UnicodeDecodeError, which callers must convert to ProtocolError.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from uuid import UUID
 from diamant.protocol.errors import ProtocolError
 
 MAX_ELEMENTS = 500_000
-"""Limit of array elements in one request, to bound the memory of decoding, since one byte may become a Python object."""
+"""Maximum number of array elements in one request, which bounds the memory of decoding: one byte may become a Python object."""
 MAX_TAGS = 10_000
-"""Limit of tagged fields in one block, that of Kafka 4.4."""
+"""Maximum number of tagged fields in one block, as in Kafka 4.4."""
 
 ZERO_UUID = bytes(16)
 
@@ -95,7 +95,10 @@ def read_compact_string(buffer: memoryview, position: int, end: int) -> tuple[st
 
 
 def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of a non-nullable array, and check that elements of 1 byte would fit."""
+    """Read the element count of a non-nullable array; return it, and the position after it.
+
+    Raises ProtocolError for more than `MAX_ELEMENTS`, or if even elements of one byte would not fit.
+    """
     (count,) = INT32.unpack_from(buffer, position)
     position += 4
     if count < 0 or count > end - position or count > MAX_ELEMENTS:
@@ -106,7 +109,7 @@ def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int,
 
 
 def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of a non-nullable compact array, and check it; return it, and the position after it."""
+    """Like `read_array_length`, for a compact array."""
     count = buffer[position]
     if count < 0x80:
         position += 1
@@ -124,7 +127,7 @@ def read_tag_count(buffer: memoryview | bytes, position: int) -> tuple[int, int]
     """Read the number of tagged fields in a block; return it, and the position after it."""
     count, position = read_uvarint(buffer, position)
     if count > MAX_TAGS:
-        raise ProtocolError(f"{count} tagged fields before position {position}, at most {MAX_TAGS} are possible")
+        raise ProtocolError(f"{count} tagged fields before position {position}, at most {MAX_TAGS} are allowed")
     return count, position
 
 
@@ -148,7 +151,10 @@ def _uuid(raw: bytes) -> UUID:
 
 
 def read_uuid(buffer: memoryview, position: int, end: int) -> tuple[UUID | None, int]:
-    """Read a uuid; None if it is all zero. The latest 4096 are cached, since creating one costs a microsecond."""
+    """Read a uuid; return it (None if it is all zeros), and the position after it.
+
+    The last 4096 objects are cached, since creating one takes a microsecond.
+    """
     stop = position + 16
     if stop > end:
         raise ProtocolError(f"uuid at position {position}, {end - position} bytes left")
@@ -157,7 +163,7 @@ def read_uuid(buffer: memoryview, position: int, end: int) -> tuple[UUID | None,
 
 
 def encode_uuid(value: UUID | None) -> bytes:
-    """Return the 16 bytes of a uuid, zeros for None."""
+    """Return the 16 bytes of a uuid; None becomes zeros."""
     return ZERO_UUID if value is None else value.bytes
 
 
@@ -172,7 +178,7 @@ def encode_string(value: str | None) -> bytes:
         return b"\xff\xff"
     encoded = value.encode()
     if len(encoded) > 0x7FFF:
-        raise OverflowError(f"string of {len(encoded)} bytes, at most 32767 fit")
+        raise OverflowError(f"string of {len(encoded)} bytes, at most 32767 are allowed")
     return INT16.pack(len(encoded)) + encoded
 
 

@@ -7,8 +7,8 @@ byte but the last has its top bit set.
       5   0a
     150   ac 02
 
-A varint has at most 5 bytes, a varlong at most 10; a longer one is an error. Like Kafka's ByteUtils, readers drop bits beyond
-the width in the last byte.
+A varint has at most 5 bytes, a varlong at most 10; a longer one is an error. Like Kafka's ByteUtils, readers drop the bits of the
+last byte that exceed 32 or 64 bits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Append `value` to `out` as a varint or varlong; the caller ensures its width."""
+    """Append `value` to `out` as a varint or varlong; the caller must ensure that it fits 32 or 64 bits."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

@@ -1,4 +1,4 @@
-"""Record batches as units: checksum, fields that a broker patches in place, and iteration over entries of any magic."""
+"""Whole record batches: checksums, fields that a broker patches in place, and iteration over entries of any magic."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _ATTRIBUTES_STRUCT = Struct(">h")
 
 
 def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
-    """True if the entry of `size` bytes at `position` is complete and its checksum is correct.
+    """Return True if the entry of `size` bytes at `position` is complete and its checksum is correct.
 
-    Supports every magic: CRC-32C for 2, CRC-32 for 0 and 1.
+    The checksum is CRC-32C in magic 2, and CRC-32 in magic 0 and 1.
     """
     end = position + size
     if size < LOG_OVERHEAD + MIN_ENTRY_LENGTH or end > len(buffer):
@@ -56,15 +56,16 @@ def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
 
 
 def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Set offset and leader epoch of the batch at `position`, in place; the CRC does not cover them."""
+    """Set the base offset and the leader epoch of the batch at `position` in place. The CRC covers neither."""
     _OFFSET_STRUCT.pack_into(buffer, position + BASE_OFFSET, base_offset)
     _INT32_STRUCT.pack_into(buffer, position + PARTITION_LEADER_EPOCH, leader_epoch)
 
 
 def set_timestamps(buffer: WritableBuffer, position: int, *, is_log_append_time: bool, max_timestamp: int) -> None:
-    """Set the timestamp type and the max timestamp (ms) of the batch at `position`, in place, and update its CRC.
+    """Set the timestamp type and the max timestamp (ms) of the batch at `position` in place, and update its CRC.
 
-    The buffer must contain the whole batch. Base timestamp and deltas do not change (`DefaultRecordBatch.setMaxTimestamp`).
+    The buffer must contain the whole batch. The base timestamp and the deltas do not change
+    (`DefaultRecordBatch.setMaxTimestamp`).
     """
     attributes: int = _ATTRIBUTES_STRUCT.unpack_from(buffer, position + ATTRIBUTES)[0] & ~LOG_APPEND_TIME_FLAG
     if is_log_append_time:
@@ -75,7 +76,7 @@ def set_timestamps(buffer: WritableBuffer, position: int, *, is_log_append_time:
 
 
 def update_crc(buffer: WritableBuffer, position: int) -> None:
-    """Compute and store the CRC of the magic 2 batch at `position`; the buffer must contain all of it."""
+    """Compute and store the CRC of the magic 2 batch at `position`. The buffer must contain the whole batch."""
     batch_length: int = _INT32_STRUCT.unpack_from(buffer, position + BATCH_LENGTH)[0]
     with memoryview(buffer) as view:
         crc = crc32c(view[position + ATTRIBUTES : position + LOG_OVERHEAD + batch_length])
@@ -83,11 +84,11 @@ def update_crc(buffer: WritableBuffer, position: int) -> None:
 
 
 def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every whole entry from `position` up to `end` (default: the buffer's), of any magic.
+    """Yield (position, header) of every whole entry of any magic from `position` to `end` (default: the end of the buffer).
 
-    Ends without an error at a torn tail: fewer bytes than a prefix, or an entry that extends past the end. Raises CorruptBatch at
-    an entry that is too short for its magic, or of unknown magic, such as zero padding. CRCs are not checked. A compressed
-    entry of magic 0 or 1 must be decompressed for its base offset, which can also raise CorruptBatch.
+    Stops without an error at a torn tail: too few bytes for the fields up to the magic, or an entry that extends past `end`.
+    Raises CorruptBatch at an entry that is too short for its magic or has an unknown magic; zero padding is such an entry. CRCs
+    are not checked. Compressed entries of magic 0 or 1 are decompressed for their base offset, which can raise CorruptBatch, too.
     Source: `ByteBufferLogInputStream`, `FileLogInputStream`.
     """
     end = len(buffer) if end is None else min(end, len(buffer))
@@ -108,7 +109,7 @@ def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> I
                 raise CorruptBatch(position, f"batch length is {length}, expected at least {MIN_BATCH_LENGTH}")
             yield position, make(unpack_header(buffer, position))
         else:
-            # Imported here: legacy.py imports BatchHeader, and few logs have such entries.
+            # Imported here because few logs have entries of the old formats.
             from diamant.protocol.batches.legacy import parse_legacy_header
 
             yield position, parse_legacy_header(buffer, position)

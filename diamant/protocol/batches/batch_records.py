@@ -13,8 +13,8 @@ The records follow the 61 bytes of the header (header.py), compressed as one blo
     varint   header count        0 or more
              headers             varint key length (0 or more), UTF-8 key, varint value length (negative: null), value
 
-Each record must fill its declared length exactly, and the records must fill the batch. Kafka stores header keys unread; keys
-that are not UTF-8 are decoded with surrogate escapes, so that they can be written back unchanged.
+Each record must fill its declared length exactly, and the records must fill the batch. Kafka does not check that header keys are
+UTF-8, so invalid bytes in them are decoded to surrogate escapes, and can be written back unchanged.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def iter_records(
     max_bytes: int = MAX_BATCH_BYTES,
     max_record_bytes: int = NO_RECORD_LIMIT,
 ) -> Iterator[Record]:
-    """Yield the records of the batch at `position`, of any magic, decompressed to at most `max_bytes`.
+    """Yield the records of the batch of any magic at `position`, decompressing it to at most `max_bytes`.
 
-    Keys and values are copies. The CRC is not checked. Raises CorruptBatch unless there are exactly the declared number of
-    well-formed records, OversizedRecord if a compressed batch has a record above `max_record_bytes`, and DecompressionBomb if the
-    batch exceeds `max_bytes`. Some records may have been yielded before.
+    Keys and values are copies. The CRC is not checked. Raises CorruptBatch unless the batch has exactly the declared number of
+    well-formed records, OversizedRecord if a compressed batch has a record above `max_record_bytes`, and DecompressionBomb if it
+    decompresses to more than `max_bytes`. Some records may have been yielded before the error.
     Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
     """
     if position + MAGIC < len(buffer) and buffer[position + MAGIC] in (0, 1):
@@ -74,7 +74,7 @@ def iter_records(
         return iter_legacy_records(buffer, position, max_bytes=max_bytes, max_record_bytes=max_record_bytes)
     header = parse_header(buffer, position)
     if header.record_count == 0:
-        # A batch emptied by compaction keeps the codec in its attributes, but has no payload.
+        # A batch that compaction has emptied keeps the codec in its attributes, but has no payload.
         return iter(())
     payload = records_payload(buffer, position, header, max_bytes=max_bytes)
     return iter_payload(payload, header, max_record_bytes=max_record_bytes)
@@ -90,7 +90,7 @@ def records_payload(
 ) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
 
-    Raises CorruptBatch if the batch extends past the buffer or cannot be decompressed. `may_skip` is as in `decompress`.
+    Raises CorruptBatch if the batch extends past the buffer or cannot be decompressed. `decompress` describes `may_skip`.
     """
     end = position + header.size
     if end > len(buffer):
@@ -111,7 +111,7 @@ def iter_payload(payload: bytes, header: BatchHeader, *, max_record_bytes: int =
     if header.codec == compression.NONE:
         max_record_bytes = NO_RECORD_LIMIT
     if count < 0:
-        raise CorruptBatch(0, f"record count is {count}")
+        raise CorruptBatch(0, f"record count is {count}, expected 0 or more")
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     base_sequence = header.base_sequence
@@ -119,11 +119,11 @@ def iter_payload(payload: bytes, header: BatchHeader, *, max_record_bytes: int =
     new_record = tuple.__new__
     end = len(payload)
     position = 0
-    # Even a hostile count ends the loop at the end of the payload: every record takes at least one byte.
+    # Every record takes at least one byte, so even with a hostile count the loop stops at the end of the payload.
     for index in range(count):
         start = position
         try:
-            # Lengths and deltas nearly always have one or two bytes: read those inline.
+            # Most lengths and deltas have one byte, which is read inline.
             length = payload[position]
             position += 1
             if length < 0x80:
@@ -184,7 +184,7 @@ def iter_payload(payload: bytes, header: BatchHeader, *, max_record_bytes: int =
         if position != record_end:
             _bad_record(start, index, f"it declares {record_end - start} bytes, its fields take {position - start}")
         sequence = NO_SEQUENCE if base_sequence == NO_SEQUENCE else add_to_sequence(base_sequence, delta)
-        # Twice as fast as Record(...), which has a Python-level constructor.
+        # Twice as fast as Record(...), whose constructor is Python code.
         yield new_record(Record, (base_offset + delta, timestamp, key, value, headers, sequence))
     if position != end:
         raise CorruptBatch(position, f"{end - position} bytes are left after the {count} declared records")
@@ -253,12 +253,13 @@ def build_batch(
     last_offset_delta: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytearray:
-    """Return a magic 2 batch of `records`, whose offsets ascend from `base_offset` (default: the first record's, or 0).
+    """Return a magic 2 batch of `records`, which must be in ascending order of offset.
 
-    `last_offset_delta` and `max_timestamp` are by default computed from the records; a rewrite with fewer records passes the
-    original's. `log_append_time_ms` sets the timestamp type and the max timestamp, `delete_horizon_ms` its flag and the base
-    timestamp. An empty batch has no payload but keeps `codec` in its attributes, as after compaction
-    (`DefaultRecordBatch.writeEmptyHeader`). The records' sequences are not written: they follow from `base_sequence`.
+    `base_offset` defaults to the first record's offset, or to 0 without records. `last_offset_delta` and `max_timestamp` are
+    computed from the records by default; to rewrite a batch with fewer records, pass the values of the original batch.
+    `log_append_time_ms` sets the timestamp type to LogAppendTime and the max timestamp to this time; `delete_horizon_ms` sets the
+    delete horizon flag and the base timestamp. A batch without records has no payload but keeps `codec` in its attributes, as
+    after compaction (`DefaultRecordBatch.writeEmptyHeader`). The records' sequences are ignored: `base_sequence` implies them.
     """
     if base_offset is None:
         base_offset = records[0].offset if records else 0
@@ -310,7 +311,7 @@ def _write_records(out: bytearray, records: Sequence[Record], base_offset: int, 
         body.clear()
         body.append(0)  # attributes
         delta = timestamp - base_timestamp
-        if not -(1 << 63) <= delta < 1 << 63:  # wraps as Java's long does
+        if not -(1 << 63) <= delta < 1 << 63:  # wrap around like Java's long
             delta = ((delta + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
         write_varint(body, delta)
         write_varint(body, offset - base_offset)

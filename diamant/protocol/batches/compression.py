@@ -1,20 +1,21 @@
-"""The four codecs of record batches, for whole payloads, with a limit on the decompressed size.
+"""The four compression codecs of record batches. They process whole payloads, and limit the decompressed size.
 
     id  codec   bytes on the wire
-     1  gzip    RFC 1952 members; like Java, ignores bytes after the last member that do not begin another
+     1  gzip    RFC 1952 members; bytes after the last member are ignored, as in Java
      2  snappy  header 82 'SNAPPY' 00, int32 version 1, int32 compatible version 1, then blocks of
-                int32 compressed length + raw snappy, at most 32 KiB of input each; raw snappy alone is accepted
+                int32 compressed length + raw snappy (from at most 32 KiB of input); a single raw
+                block without header and length is accepted, too
      3  lz4     one LZ4 frame with independent blocks: 04224d18, FLG, BD, [content size], HC,
                 blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content];
-                like Kafka, verifies HC and the blocks' xxh32, but neither size nor xxh32 of the content, and
-                ignores bytes after the frame
-     4  zstd    frames of RFC 8878; skippable ones are skipped
+                as in Kafka, HC and the xxh32 of each block are verified, the content's size and xxh32
+                are not, and bytes after the frame are ignored
+     4  zstd    frames of RFC 8878; skippable frames are skipped
 
-Integers of snappy's framing are big-endian, those of lz4 and zstd little-endian. The output is that of Kafka's own client: lz4
-with FLG 0x60, BD 0x40 (64 KiB blocks, no checksums), hence HC 0x82.
+Integers are big-endian in snappy's framing, little-endian in those of lz4 and zstd. `compress` writes the framing of Kafka's own
+client, for lz4 FLG 0x60 and BD 0x40 (64 KiB blocks, no checksums), hence HC 0x82.
 
-Bounds: `decompress` returns at most `max_bytes`. Beyond input and output it holds one lz4 block (at most 4 MiB) or zstd's window
-(at most 128 MiB). It checks declared sizes against the largest possible yield of the bytes before it allocates memory. Codecs
+Bounds: `decompress` returns at most `max_bytes`. Besides input and output it holds one lz4 block (at most 4 MiB) or zstd's window
+(at most 128 MiB). Before it allocates memory for a declared size, it checks that the compressed bytes can yield that many. Codecs
 are imported on first use.
 """
 
@@ -39,7 +40,7 @@ ZSTD: Final = 4
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""Default limit of `decompress` and of the readers of records for one batch."""
+"""Default limit on the decompressed size of one batch."""
 
 DEFAULT_GZIP_LEVEL = -1
 DEFAULT_LZ4_LEVEL = 9
@@ -49,22 +50,22 @@ _GZIP_START = b"\x1f\x8b\x08"
 _GZIP_FLAGS = 3
 """Position of the flags in a gzip header."""
 _GZIP_SKIPPED = 0x1C
-"""Flags of the header fields with arbitrary content: extra field, name, comment."""
+"""Flags of the header fields with arbitrary content: extra field, name and comment."""
 _GZIP_LEAST = 19
-"""Minimum number of bytes after a member that Java reads as another member (`GZIPInputStream.readTrailer`)."""
+"""With fewer bytes after a member, Java does not look for another member (`GZIPInputStream.readTrailer`)."""
 
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_SIZE = 32 * 1024
-# A snappy copy of three bytes yields at most 64 bytes, which bounds the ratio.
+# The densest element is a copy: three bytes that yield up to 64.
 _SNAPPY_MAX_RATIO = 22
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
-"""Frame header as written by Kafka's clients: independent blocks of at most 64 KiB."""
+"""The frame header that Kafka's clients write: independent blocks of at most 64 KiB."""
 _LZ4_BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 LZ4_STORED = 0x80000000
-"""Flag in the size of an uncompressed block."""
+"""Flag in a block's size field: the block is not compressed."""
 LZ4_END_MARK = b"\x00\x00\x00\x00"
 
 _ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # follows a byte from 50 to 5f
@@ -75,10 +76,10 @@ _UINT32_LE = Struct("<I")
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress `data` with `codec` at `level` or the codec's default. Raises ValueError unless `codec` is 0 to 4.
+    """Compress `data` with `codec`, by default at the codec's default level. Raises ValueError unless `codec` is 0 to 4.
 
-    Levels as in Kafka: gzip 1 to 9 or -1; lz4 1 to 17, where 9 selects the fast compressor and any other level the high
-    compression one (`Lz4Compression`); zstd -131072 to 22. none and snappy ignore the level.
+    The levels are Kafka's: gzip 1 to 9 or -1; lz4 1 to 17, where 9 selects the fast compressor and all others select the
+    high-compression one (`Lz4Compression`); zstd -131072 to 22. The codecs none and snappy ignore the level.
     """
     if codec == NONE:
         return bytes(data)
@@ -106,11 +107,11 @@ def decompress(
 ) -> bytes:
     """Decompress `data` with `codec` to at most `max_bytes` bytes.
 
-    Raises CorruptBatch if the framing is invalid or cut off, a checksum is wrong, or the codec is not 0 to 4; DecompressionBomb
-    for more than `max_bytes`. Positions in both count from the start of `data`. Without `may_skip`, bytes that readers skip are
-    corrupt as well: bytes after the end of gzip, snappy and lz4 data, a gzip header's extra field, name and comment, another
-    version in a snappy header, and zstd's skippable frames. `checks_lz4_header` is False for magic 0: Kafka ignores HC there,
-    because clients computed it over the frame's magic, too.
+    Raises CorruptBatch if the framing is invalid or cut off, if a checksum is wrong, or if `codec` is not 0 to 4, and
+    DecompressionBomb if there are more than `max_bytes`. The positions in both errors count from the start of `data`. If
+    `may_skip` is False, also raises CorruptBatch for parts that readers usually skip: bytes after the end of gzip, snappy or lz4
+    data; an extra field, name or comment in a gzip header; another version in a snappy header; zstd's skippable frames. Set
+    `checks_lz4_header` to False for magic 0: Kafka ignores HC there, because old clients included the frame's magic in it.
     """
     if codec == NONE:
         if len(data) > max_bytes:
@@ -154,7 +155,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
             _check_skipped(position, "gzip: the header has an extra field, a name or a comment", may_skip)
         member = zlib.decompressobj(31)
         try:
-            # One byte more than allowed distinguishes "full" from "too large".
+            # Ask for one byte more than allowed, to distinguish "full" from "too large".
             piece = member.decompress(rest, max_bytes - total + 1)
         except zlib.error as error:
             raise CorruptBatch(position, f"gzip: {error}") from None
@@ -207,7 +208,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
             break
         size: int = _INT32_BE.unpack_from(data, position)[0]
         if not 0 < size <= len(data) - start:
-            raise CorruptBatch(position, f"snappy: a block of {size} bytes, {len(data) - start} are left")
+            raise CorruptBatch(position, f"snappy: a block of {size} bytes, but {len(data) - start} are left")
         position = start + size
         piece = _decompress_snappy_block(data[start:position], start, max_bytes - total, max_bytes)
         total += len(piece)
@@ -221,7 +222,7 @@ def _decompress_snappy_block(block: bytes, position: int, room: int, max_bytes: 
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > len(block) * _SNAPPY_MAX_RATIO:
-            raise CorruptBatch(position, f"snappy: {len(block)} bytes cannot hold the {size} they declare")
+            raise CorruptBatch(position, f"snappy: a block of {len(block)} bytes cannot hold the declared {size} bytes")
         if size > room:
             _too_large(position, max_bytes)
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -235,7 +236,7 @@ def _decompress_snappy_block(block: bytes, position: int, room: int, max_bytes: 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     from cramjam import lz4
 
-    # Explicit mode: the level applies only to high compression.
+    # The mode is given explicitly because the level applies only to high compression.
     options: dict[str, Any] = {} if level == DEFAULT_LZ4_LEVEL else {"mode": "high_compression", "compression": level}
     block_size = _LZ4_BLOCK_SIZES[4]
     out = bytearray(LZ4_HEADER)
@@ -270,7 +271,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header:
         is_stored = size & LZ4_STORED
         size &= ~LZ4_STORED
         if size == 0:
-            # The content checksum follows; Kafka skips it unread.
+            # A content checksum may follow. Like Kafka, skip it without checking it.
             position += data[4] & 0x04
             if position > end:
                 raise CorruptBatch(position, "lz4: the frame is cut off before its content checksum")
@@ -278,9 +279,9 @@ def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header:
             return bytes(out)
         checksum_end = position + size + checksum_size
         if size > block_size:
-            raise CorruptBatch(position, f"lz4: a block of {size} bytes, the frame's maximum is {block_size}")
+            raise CorruptBatch(position, f"lz4: a block of {size} bytes exceeds the frame's maximum of {block_size}")
         if checksum_end > end:
-            raise CorruptBatch(position, f"lz4: a block of {size} bytes, {end - position} are left")
+            raise CorruptBatch(position, f"lz4: a block of {size} bytes, but {end - position} are left")
         block = view[position : position + size]
         if checksum_size and _xxh32(block) != _UINT32_LE.unpack_from(data, position + size)[0]:
             raise CorruptBatch(position, f"lz4: the checksum of a block of {size} bytes is wrong")
@@ -295,7 +296,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header:
 
 
 def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, int]:
-    """Return (position of the first block, greatest block size, size of a block's checksum).
+    """Return (position of the first block, maximum size of a block, size of each block's checksum).
 
     Source: `Lz4BlockInputStream.readHeader`.
     """
@@ -352,7 +353,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
             piece = None
             if declared is not None and declared <= room:
                 piece = read_declared(frame, declared)
-            if piece is None:  # If it is corrupt, this raises the reason.
+            if piece is None:  # If the frame is corrupt, this raises an error with the reason.
                 piece = zstd.ZstdDecompressor().decompress(frame, room + 1)
         except zstd.ZstdError as error:
             raise CorruptBatch(start, f"zstd: {error}") from None
@@ -364,10 +365,10 @@ def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
 
 
 def _iter_zstd_frames(data: bytes, may_skip: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, end, greatest possible content size) of every data frame; reads frame and block headers only.
+    """Yield (start, end, maximum possible content size) of every data frame, reading only frame and block headers.
 
-    Raises CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trusting a declared size. The walk
-    also detects a truncated frame, which streaming readers mistake for the end.
+    Raises CorruptBatch if a frame is cut off; streaming readers mistake a truncated frame for the end of the data. With the
+    maximum, a caller can decompress a frame in one call without trusting the size that it declares.
     """
     from diamant.protocol.batches.zstd_frames import ZSTD_MAGIC
 
@@ -384,7 +385,7 @@ def _iter_zstd_frames(data: bytes, may_skip: bool) -> Iterator[tuple[int, int, i
                 _check_skipped(start, f"zstd: a skippable frame of {size} bytes", may_skip)
                 continue
             if not data.startswith(ZSTD_MAGIC, start):
-                raise CorruptBatch(start, f"zstd: a frame begins with {data[start : start + 4].hex()}")
+                raise CorruptBatch(start, f"zstd: expected the start of a frame, got {data[start : start + 4].hex()}")
             descriptor = data[start + 4]
             is_single_segment = descriptor >> 5 & 1
             dictionary_id_size = (0, 1, 2, 4)[descriptor & 3]

@@ -6,8 +6,8 @@ A control batch has the control bit set and is never compressed. Each record's k
     key                    int16 version 0, int16 type
     value, ABORT, COMMIT   int16 version 0, int32 coordinator epoch
 
-A transaction marker is a batch of one such record with the transactional bit, the producer's id and epoch and no sequence:
-78 bytes. Higher versions are read as version 0; bytes after the known fields are ignored.
+A transaction marker is a 78-byte batch of one ABORT or COMMIT record, with the transactional bit, the producer's id and epoch,
+and no sequence. Higher versions are read as version 0; bytes after the known fields are ignored.
 Source: `ControlRecordType`, `EndTransactionMarker`.
 """
 
@@ -54,27 +54,27 @@ def control_key(control_type: int) -> bytes:
 
 
 def parse_control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key, UNKNOWN for types of later versions of Kafka.
+    """Return the type in a control record's key, or UNKNOWN if `ControlType` does not have it.
 
-    Raises CorruptBatch if the key is null, shorter than 4 bytes or of a negative version.
+    Raises CorruptBatch if the key is null, is shorter than 4 bytes or has a negative version.
     """
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"
         raise CorruptBatch(0, f"a control record's key has at least {_KEY.size} bytes, found {found}")
     version, control_type = _KEY.unpack_from(key)
     if version < 0:
-        raise CorruptBatch(0, f"a control record's key has version {version}")
+        raise CorruptBatch(0, f"a control record's key has version {version}, expected 0 or more")
     return ControlType(control_type) if 0 <= control_type <= ControlType.KRAFT_VOTERS else ControlType.UNKNOWN
 
 
 def parse_marker(value: bytes | None) -> EndTxnMarker:
-    """Return the value of an ABORT or COMMIT record. Raises CorruptBatch if it is null, too short or of a negative version."""
+    """Parse the value of an ABORT or COMMIT record. Raises CorruptBatch if it is null, is too short or has a negative version."""
     if value is None or len(value) < _MARKER.size:
         found = "null" if value is None else f"{len(value)} bytes"
         raise CorruptBatch(0, f"a transaction marker's value has at least {_MARKER.size} bytes, found {found}")
     version, coordinator_epoch = _MARKER.unpack_from(value)
     if version < 0:
-        raise CorruptBatch(0, f"a transaction marker's value has version {version}")
+        raise CorruptBatch(0, f"a transaction marker's value has version {version}, expected 0 or more")
     return EndTxnMarker(coordinator_epoch)
 
 
@@ -88,7 +88,7 @@ def build_marker(
     leader_epoch: int,
     timestamp: int,
 ) -> bytearray:
-    """Return the batch that ends a transaction of (`producer_id`, `producer_epoch`); `timestamp` is the current time in ms."""
+    """Return the batch of a marker that commits or aborts a producer's transaction; `timestamp` is the current time in ms."""
     record = Record(
         base_offset, timestamp, control_key(COMMIT if is_commit else ABORT), _MARKER.pack(0, coordinator_epoch)
     )

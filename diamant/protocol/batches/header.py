@@ -1,4 +1,4 @@
-"""The header of a record batch, and the values of a record.
+"""The header of a record batch, and the fields of a record.
 
 All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
 
@@ -9,14 +9,14 @@ All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
         16    1  magic                      2; not covered
         17    4  CRC-32C                    unsigned, over bytes 21 to the end
         21    2  attributes                 bits 0-2 codec, 3 LogAppendTime, 4 transaction, 5 control, 6 delete horizon
-        23    4  last offset delta          kept by compaction; also the last sequence's delta
-        27    8  base timestamp             ms, first record's; -1 when empty; the delete horizon when bit 6 is set
-        35    8  max timestamp              ms, greatest record's, or the broker's time under LogAppendTime
+        23    4  last offset delta          kept by compaction; also the delta of the last sequence
+        27    8  base timestamp             ms, of the first record; -1 if empty; the delete horizon if bit 6 is set
+        35    8  max timestamp              ms, the maximum of the records, or the broker's time under LogAppendTime
         43    8  producer id                -1 none
         51    2  producer epoch             -1 none
         53    4  base sequence              -1 none
         57    4  record count               can be 0 after compaction
-        61    .  records                    see batch_records.py; one compressed blob when there is a codec
+        61    .  records                    see batch_records.py; one compressed blob if there is a codec
 
 Magic 0 and 1 share the first 17 bytes, but bytes 12..15 hold their CRC-32; see legacy.py.
 """
@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeAlias
 
 from diamant.protocol.errors import CorruptBatch
 
-_new = tuple.__new__  # as in `protocol/messages/fetch.py`
+_new = tuple.__new__  # builds a named tuple faster than its class does
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -80,14 +80,14 @@ HEADER_SIZE = 61
 
 
 LOG_OVERHEAD = 12
-"""Bytes of an entry that its length field excludes, in every magic: the offset and the length itself."""
+"""Bytes at the start of an entry, of any magic, that its length field does not count: the offset and the length itself."""
 
 
 HEADER_SIZE_UP_TO_MAGIC = 17
 
 
 MIN_ENTRY_LENGTH = 14
-"""Smallest length field of any entry: that of an empty magic 0 message."""
+"""Minimum of the length field of any entry, reached by an empty message of magic 0."""
 
 
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
@@ -112,7 +112,7 @@ DELETE_HORIZON_FLAG = 0x40
 
 
 MAX_OFFSET = 2**63 - 1
-"""The largest offset that may follow a batch."""
+"""Maximum of `BatchHeader.next_offset`, so that it fits 64 bits: a batch's last offset must be less than this."""
 
 
 NO_TIMESTAMP = -1
@@ -137,7 +137,7 @@ HEADER_STRUCT = Struct(">qiibIhiqqqhii")
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, fields in wire order; legacy.py builds one for magic 0 and 1."""
+    """The header of one batch, with its fields in wire order. For an entry of magic 0 or 1, legacy.py builds one."""
 
     base_offset: int
     batch_length: int
@@ -155,7 +155,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, its header included."""
+        """Size of the whole batch in bytes, including its header."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
@@ -170,7 +170,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are invalid."""
+        """The codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are invalid."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -180,7 +180,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """True if the batch is part of a transaction (its marker included)."""
+        """True if the batch is part of a transaction, or is a transaction's marker."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
@@ -200,14 +200,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, -1 without sequences; wraps from 2147483647 to 0."""
+        """The sequence of the last record, or -1 if the batch has no sequences; wraps from 2147483647 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return add_to_sequence(self.base_sequence, self.last_offset_delta)
 
 
 def add_to_sequence(sequence: int, increment: int) -> int:
-    """Return the sequence `increment` (0 or more) after `sequence` (`DefaultRecordBatch.incrementSequence`)."""
+    """Return the sequence that is `increment` (0 or more) after `sequence` (`DefaultRecordBatch.incrementSequence`)."""
     total = sequence + increment
     return total if total <= MAX_SEQUENCE else total - MAX_SEQUENCE - 1
 
@@ -239,7 +239,7 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record; `timestamp` is ms since the epoch or -1, `sequence` -1 unless its producer is idempotent."""
+    """A record. `timestamp` is in ms since the epoch, -1 if unknown; `sequence` is -1 unless the producer is idempotent."""
 
     offset: int
     timestamp: int

@@ -1,4 +1,4 @@
-"""Magic 0 and 1: the message formats before Kafka 0.11, found in old segments. Read, but never written to logs.
+"""The message formats of Kafka before 0.11 (magic 0 and 1). We read them in old segments, but never write them to logs.
 
 An entry is (integers big-endian)
 
@@ -12,10 +12,11 @@ An entry is (integers big-endian)
          .    4  key length   -1 null; key bytes
          .    4  value length -1 null; value bytes
 
-A compressed entry is a wrapper: its value is the compressed concatenation of uncompressed entries, and its offset is that of
-the last of them. Inner offsets are absolute in a wrapper of magic 0, and 0 to n-1 relative to the first in one of magic 1. The
-timestamp of a magic 1 wrapper with LogAppendTime applies to all inner entries of magic 1. Inner entries may have the other
-magic: cleaners of old brokers left such sets (KAFKA-4298). Source: `AbstractLegacyRecordBatch`, `LegacyRecord`.
+A compressed entry is a wrapper: its value is the compressed concatenation of uncompressed entries, and its offset is that of the
+last inner entry. In a wrapper of magic 0 the inner offsets are absolute; in a wrapper of magic 1 they count from the first inner
+entry (0 to n-1). The timestamp of a magic 1 wrapper with LogAppendTime applies to all inner entries of magic 1. Inner entries may
+have the other magic: the log cleaners of old brokers left such wrappers (KAFKA-4298).
+Source: `AbstractLegacyRecordBatch`, `LegacyRecord`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIN_LENGTHS = (14, 22)
-"""Smallest length field of an entry, by magic."""
+"""Minimum of an entry's length field, by magic."""
 
 _ENTRY = Struct(">qiIbb")  # offset, length, CRC, magic, attributes
 _INT32 = Struct(">i")
@@ -56,7 +57,7 @@ _INT64 = Struct(">q")
 
 
 class LegacyEntry(NamedTuple):
-    """One parsed entry; `timestamp` is -1 in magic 0, `value` of a wrapper is still compressed."""
+    """A parsed entry. `timestamp` is -1 in magic 0; the `value` of a wrapper is still compressed."""
 
     offset: int
     length: int
@@ -69,12 +70,12 @@ class LegacyEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole entry."""
+        """Size of the whole entry in bytes."""
         return self.length + LOG_OVERHEAD
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4."""
+        """The codec: 0 none, 1 gzip, 2 snappy, 3 lz4."""
         return self.attributes & CODEC_MASK
 
 
@@ -106,9 +107,10 @@ def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
 
 
 def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> BatchHeader:
-    """Return a batch header for the entry at `position`; decompresses a wrapper for its first offset.
+    """Return a batch header for the entry at `position`; a wrapper is decompressed to find its first offset.
 
-    Fields that the old formats lack are -1. Raises CorruptBatch if the structure of the entry or of a wrapped one is invalid.
+    Fields that the old formats lack are -1. Raises CorruptBatch if the entry is malformed, or if an inner entry is malformed or
+    has a wrong CRC.
     """
     entry = parse_entry(buffer, position)
     base_offset = entry.offset
@@ -146,10 +148,9 @@ def iter_legacy_records(
 ) -> Iterator[Record]:
     """Yield the record of a plain entry at `position`, or the records of a wrapper, with absolute offsets.
 
-    Raises CorruptBatch like `parse_legacy_header`, and for a wrapped entry with a wrong CRC; OversizedRecord for a wrapped entry
-    above `max_record_bytes`.
+    Raises CorruptBatch if the entry is malformed, or if an inner entry is malformed or has a wrong CRC, and OversizedRecord for
+    an inner entry above `max_record_bytes`.
     """
-    # Imported here: batch_records.py imports this module for the old magics.
     from diamant.protocol.batches.header import Record
 
     entry = parse_entry(buffer, position)
@@ -186,7 +187,7 @@ def _read_bytes(buffer: Buffer, at: int, end: int, position: int, what: str) -> 
 def _unwrap(
     wrapper: LegacyEntry, position: int, max_bytes: int, max_record_bytes: int = NO_RECORD_LIMIT
 ) -> list[LegacyEntry]:
-    """Return the entries in `wrapper`, at least one; memory is bounded by `max_bytes` of entries."""
+    """Return the entries in `wrapper`, at least one. Raises DecompressionBomb if they have more than `max_bytes`."""
     if wrapper.value is None:
         raise CorruptBatch(position, "a compressed entry has no value")
     if wrapper.codec > compression.LZ4:
@@ -211,12 +212,12 @@ def _unwrap(
 
 
 def _offset_shift(wrapper: LegacyEntry, inner: Sequence[LegacyEntry], position: int) -> int:
-    """Return the number to add to wrapped offsets to make them absolute."""
+    """Return the number to add to the inner offsets to make them absolute."""
     if wrapper.magic == 0:
         return 0
     last = inner[-1].offset
     if wrapper.offset == 0:
-        # librdkafka wrote wrapper offset 0 with inner offsets absolute from 0.
+        # librdkafka wrote wrappers with offset 0, whose inner offsets are absolute and begin at 0.
         return 0
     if wrapper.offset < last:
         raise CorruptBatch(position, f"the wrapper's offset {wrapper.offset} is less than its last entry's {last}")

@@ -1,7 +1,8 @@
 """The limit on the size of a compressed batch's records (`max.decompressed.message.bytes`).
 
-It is compared with the length that a record declares, before the record is read: in magic 2 the bytes after that length, in the
-old formats the bytes after offset and size. Only records of compressed batches are limited, since others have the size sent.
+The length that a record declares is compared with the limit before the record is read. In magic 2 it counts the bytes after
+the length itself, in the old formats the bytes after offset and size. The limit applies only to compressed batches, since other
+records cannot grow beyond what the client sent.
 
 Source: DefaultRecord.readFrom, AbstractLegacyRecordBatch.DataLogInputStream of Kafka 4.4.
 """
@@ -12,14 +13,14 @@ from diamant.protocol.errors import CorruptBatch, OversizedRecord
 from diamant.protocol.varint import MAX_VARINT_SIZE, read_varint
 
 NO_RECORD_LIMIT = 2**31 - 9
-"""Kafka's default, the longest array of a JVM. No batch read here is that large."""
+"""Kafka's default: the maximum length of an array in a JVM. No batch that we read is that large."""
 
 _LEAST_CAPACITY = 64 * 1024
-"""Least bound on the decompressed size, so that the error for an oversized record can name its size."""
+"""Minimum of `most_record_bytes`, so that small batches are decompressed and errors can state the size of an oversized record."""
 
 
 def most_record_bytes(record_count: int, max_record_bytes: int) -> int:
-    """Return a bound on the decompressed size of a batch; a larger batch has an oversized record or leftover bytes."""
+    """Return an upper limit for the decompressed size of a batch; a larger batch has an oversized record or leftover bytes."""
     return max(_LEAST_CAPACITY, record_count * (max_record_bytes + MAX_VARINT_SIZE))
 
 

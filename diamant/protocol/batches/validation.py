@@ -1,17 +1,17 @@
-"""A leader's checks of a client's batch before it assigns offsets (Kafka's `LogValidator`).
+"""The checks that a leader makes on a client's batch before it assigns offsets (Kafka's `LogValidator`).
 
-The header is checked first, then every record by `walk_records`, which skips keys, values and headers without decoding them.
-The walk returns scalars only, so that a compiled one can replace it (`best_walk`). It has three kinds of results:
+The header is checked first. Then `walk_records` checks every record, skipping keys, values and headers without decoding them.
+The walk returns only scalars, so that a compiled version can replace it (`best_walk`). There are three kinds of results:
 
 * a *fault*: the bytes are not the declared records. The batch is refused with INVALID_RECORD.
 * *suspects*: some record may break a rule for single records (a null key in a compacted topic, a timestamp out of range). A
-  second, slow walk then lists the invalid records, and the batch is refused with the list.
-* neither: the largest timestamp and its offset, as needed by an append.
+  second, slow walk looks for invalid records; if it finds any, the batch is refused with a list of them.
+* neither: the result has the largest timestamp and its offset, which the append needs.
 
-Deliberate deviations, all for batches that no known client sends. Offset deltas must be 0, 1, 2 ...: with other deltas Kafka
-rebuilds a compressed batch, and stores an uncompressed one unchanged. A timestamp beyond 64 bits is a fault; Java's wraps
-around. If a CreateTime topic receives a batch with LogAppendTime, Kafka checks the batch's max timestamp and then clears the
-bit, which makes the records' own timestamps effective; we check the records' timestamps from the start.
+We deliberately deviate from Kafka for three kinds of batches, which no known client sends. Offset deltas must be 0, 1, 2 ...;
+with other deltas, Kafka rebuilds a compressed batch and stores an uncompressed one unchanged. A timestamp beyond 64 bits is a
+fault; in Java it wraps around. If a CreateTime topic receives a batch with LogAppendTime, Kafka checks the batch's max timestamp
+and then clears the bit, so that the records' own timestamps become effective; we check the records' own timestamps instead.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_RECORD_ERRORS = 10_000
 NO_KEY = "a record of a compacted topic must have a key"
 """Message for a record without a required key."""
 
-# Texts for the faults of a walk (`kernels.constants.walk`); the subject is the record.
+# Descriptions of the faults of a walk (`kernels.constants.walk`); "it" is the record.
 FAULTS = (
     "",
     "the payload ends within it",
@@ -61,10 +61,10 @@ FAULTS = (
     "bytes remain after the declared records",
 )
 
-_new = tuple.__new__  # as in `protocol/messages/fetch.py`
+_new = tuple.__new__  # builds a named tuple faster than its class does
 
 _INT64_MAX = 2**63 - 1
-# Above this base timestamp, the small deltas that the walk does not check could exceed 64 bits.
+# With a larger base timestamp, even a small delta, which the walk does not check, could exceed 64 bits.
 _GREATEST_BASE_TIMESTAMP = 2**62
 
 
@@ -82,16 +82,16 @@ class RecordChecks(NamedTuple):
 
 
 class WalkResult(NamedTuple):
-    """Facts about a batch's records that its append needs."""
+    """The facts about a batch's records that an append needs."""
 
     max_timestamp: int
     """Largest timestamp in ms; -1 if no record has one."""
     offset_of_max: int
-    """Offset delta of the first record with that timestamp; -1 if there is none."""
+    """Offset delta of the first record with that timestamp; -1 if no record has one."""
 
 
 class WalkOutcome(NamedTuple):
-    """The result of a walk; scalars only. After a fault only the fault's fields are valid."""
+    """The result of a walk, in scalars. After a fault only the three fields of the fault are valid."""
 
     fault: int
     """NO_FAULT, or the number of the fault that ended the walk."""
@@ -104,25 +104,25 @@ class WalkOutcome(NamedTuple):
     has_null_key: bool
     """True if a record has no key."""
     min_timestamp: int
-    """Least timestamp, including -1; 2**63-1 without records. With `max_timestamp` it shows if any record can be out of
-    range."""
+    """Smallest timestamp, counting -1 as one; 2**63-1 if there are no records. Together with `max_timestamp` it shows whether any
+    record can be out of range."""
 
 
 Walk: TypeAlias = Callable[[bytes | memoryview, int, int], WalkOutcome]
-"""Takes payload, record count and base timestamp."""
+"""Takes the payload, the record count and the base timestamp."""
 
 
 def check_client_header(header: BatchHeader) -> None:
-    """Check the consistency of a client's batch header. Raises KafkaError(INVALID_RECORD).
+    """Check the header of a client's batch. Raises KafkaError INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE.
 
-    Does not check CRC, size and base offset 0. Source: `LogValidator.validateBatch`.
+    Does not check the CRC, the size, or that the base offset is 0. Source: `LogValidator.validateBatch`.
     """
     count = header.record_count
     if header.last_offset_delta < 0 or count <= 0 or header.last_offset_delta + 1 != count:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"the batch has record count {count} and last offset delta {header.last_offset_delta}; "
-            "a client's batch has at least one record and a delta of the count less one",
+            "expected at least one record, and a delta one less than the count",
         )
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
@@ -139,9 +139,9 @@ def check_client_header(header: BatchHeader) -> None:
 
 
 def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
-    """Check that `record_count` records fill `payload` exactly, and collect the facts that the rules need.
+    """Check that `record_count` records fill `payload` exactly, and collect the facts needed to apply the rules.
 
-    Never raises, whatever the bytes. Allocates nothing per record, and takes about 1 us per record.
+    Raises no errors, whatever the bytes. Allocates nothing per record, and takes about 1 us per record.
     """
     # Indexing bytes is a third faster than indexing a memoryview, which outweighs the copy.
     payload = bytes(payload)
@@ -156,7 +156,7 @@ def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp:
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
         return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, NO_TIMESTAMP, -1, False, min_timestamp)
     try:
-        # Even a hostile count ends the loop at the end of the payload: every record takes at least one byte.
+        # Every record takes at least one byte, so even with a hostile count the loop stops at the end of the payload.
         for index in range(record_count):
             start = position
 
@@ -261,7 +261,7 @@ def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp:
 
 
 def compiled_walk(payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
-    """Return the result of `walk_records`, from a kernel that takes about 7 ns per record."""
+    """Like `walk_records`, but in a compiled kernel that takes about 7 ns per record."""
     from diamant.kernels.record_walk import walk
 
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
@@ -270,7 +270,7 @@ def compiled_walk(payload: bytes | memoryview, record_count: int, base_timestamp
 
 
 def best_walk() -> Walk:
-    """Return the compiled walk; the plain one if kernels are not compiled."""
+    """Return the compiled walk, or the plain one if the kernels are not compiled."""
     return compiled_walk if ARE_COMPILED else walk_records
 
 
@@ -284,24 +284,25 @@ def validate_client_batch(
     max_record_bytes: int = NO_RECORD_LIMIT,
     walk: Walk = walk_records,
 ) -> WalkResult:
-    """Check the magic 2 batch of a client at `position` as a partition's leader does, and return the facts about its records.
+    """Check a client's magic 2 batch at `position` as a partition's leader does, and return the facts about its records.
 
-    The caller has checked that the batch is complete, its size against max.message.bytes, its CRC, and base offset 0.
-    Raises KafkaError, with the invalid records if there are any:
+    The caller must have checked that the batch is complete, is not larger than max.message.bytes, has the correct CRC, and has
+    base offset 0. Raises KafkaError, with a list of the invalid records if single records break a rule:
 
-    * INVALID_RECORD: inconsistent header, bytes that are not the declared records, missing keys where required, a record of a
-      compressed batch with more than `max_record_bytes`.
-    * UNKNOWN_SERVER_ERROR: bytes that cannot be decompressed.
-    * INVALID_TIMESTAMP: at least one record out of range, or a client's batch with LogAppendTime on a LogAppendTime topic.
-    * MESSAGE_TOO_LARGE: more than `max_decompressed_bytes` of records, so that the client splits the batch.
-    * UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
+    * INVALID_RECORD: the header is inconsistent, the bytes are not the declared records, a required key is missing, or a record
+      of a compressed batch has more than `max_record_bytes`.
+    * UNKNOWN_SERVER_ERROR: the bytes cannot be decompressed.
+    * INVALID_TIMESTAMP: a record's timestamp is out of range; or the batch claims LogAppendTime, and the topic uses LogAppendTime
+      or a record has no timestamp of its own.
+    * MESSAGE_TOO_LARGE: the records decompress to more than `max_decompressed_bytes`. The client then splits the batch.
+    * UNSUPPORTED_COMPRESSION_TYPE: the codec does not exist.
     """
     check_client_header(header)
     payload: bytes | memoryview
     try:
         end = position + header.size
         if header.codec == compression.NONE and end <= len(buffer):
-            # No copy here: a walk that needs bytes copies them itself.
+            # Not copied, because a walk that needs bytes makes its own copy.
             payload = memoryview(buffer)[position + HEADER_SIZE : end]
         else:
             most_bytes = most_record_bytes(header.record_count, max_record_bytes)
@@ -309,7 +310,7 @@ def validate_client_batch(
             check_record_sizes(payload, header.record_count, max_record_bytes)
     except DecompressionBomb as error:
         if most_bytes < max_decompressed_bytes:
-            detail = f"{error.reason}, which {header.record_count} of at most {max_record_bytes} bytes do not need"
+            detail = f"{error.reason}, too many for record count {header.record_count} and maximum record size {max_record_bytes}"
             raise KafkaError(ErrorCode.INVALID_RECORD, detail) from None
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is refused: {error}") from error
     except OversizedRecord as error:
@@ -324,7 +325,7 @@ def validate_client_batch(
             f"of {len(payload)}: {FAULTS[outcome.fault]}",
         )
     earliest_ms, latest_ms = _timestamp_range(checks)
-    # A record without a timestamp (-1) is a suspect here; the slow walk accepts it.
+    # A record without a timestamp (-1) may be a suspect here; the slow walk accepts it.
     is_suspect = (checks.must_have_key and outcome.has_null_key) or (
         header.is_log_append_time
         if checks.is_log_append_time_topic
@@ -342,7 +343,7 @@ def _timestamp_range(checks: RecordChecks) -> tuple[int, int]:
 
 
 def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks: RecordChecks) -> None:
-    """Raise KafkaError with the records that break a rule, if any (`LogValidator.validateRecord`)."""
+    """Raise KafkaError with a list of the records that break a rule, if there are any (`LogValidator.validateRecord`)."""
     errors: list[tuple[int, str | None]] = []
     bad_count = 0
     has_timestamp_error = False
@@ -373,7 +374,7 @@ def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks
     if errors:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP if has_timestamp_error else ErrorCode.INVALID_RECORD,
-            f"{bad_count} of {header.record_count} records are refused, first record {errors[0][0]}: {errors[0][1]}",
+            f"{bad_count} of {header.record_count} records are refused; the first is record {errors[0][0]}: {errors[0][1]}",
             errors,
         )
 
@@ -383,7 +384,10 @@ class _LongVarintError(Exception):
 
 
 def _read_raw(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
-    """Return (ZigZag form, position after it) of an integer of at most 5 or 10 bytes; IndexError at the end of the payload."""
+    """Return (ZigZag form, position after it) of an integer of at most `max_size` (5 or 10) bytes.
+
+    Raises IndexError if the payload ends within it.
+    """
     value = 0
     for shift in range(0, max_size * 7, 7):
         byte = payload[position]
@@ -395,7 +399,7 @@ def _read_raw(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
 
 
 def _skip_headers(payload: bytes, position: int, record_end: int) -> tuple[int, int]:
-    """Return (fault, position after the headers), starting at the header count at `position`."""
+    """Skip the headers, whose count is at `position`; return (fault, position after the headers)."""
     count, position = _read_raw(payload, position, 5)
     if count & 1 or count >> 1 > record_end - position:
         return BAD_HEADER_COUNT, position

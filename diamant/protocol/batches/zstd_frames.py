@@ -1,8 +1,8 @@
-"""zstd: the standard library's module (from Python 3.14 on) or its backport, and decompression with reused contexts.
+"""The zstd module of the standard library (from Python 3.14 on) or its backport, and decompression with reused contexts.
 
-A decompressor of that module can read one frame only. Creating it takes 8 µs on a virtual machine, where querying the processor's
-features traps; that is more than all other work on a small batch. So ctypes calls the libzstd inside the module, with contexts
-that are kept. An interpreter with the module built in may hide libzstd's functions; each frame then takes 8 µs more.
+The module needs a new decompressor for each frame. Creating one takes 8 µs on a virtual machine, where querying the processor's
+features traps; that is more than all other work on a small batch. So we call the libzstd inside the module through ctypes, and
+reuse its contexts. An interpreter with a built-in zstd module may hide libzstd's functions; each frame then takes 8 µs more.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["ZSTD_MAGIC", "frame_reader", "read_declared", "zstd"]
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _WINDOW_DESCRIPTOR = (27 - 10) << 3
-"""Descriptor of the largest window that all readers accept, 128 MiB."""
+"""Window descriptor for 128 MiB, the largest window that all readers accept."""
 _SINGLE_SEGMENT = 1 << 5
-"""Flag of a frame without a window descriptor, whose window is its declared size."""
+"""Flag of a frame without a window descriptor; its window is as large as its declared content."""
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
 _new_bytes.restype = ctypes.py_object
 _spare: list[_Context | None] = []
-"""Contexts of `read_declared` that no thread is using."""
+"""Contexts for `read_declared` that are not in use."""
 
 
 class _Context(ctypes.c_void_p):
-    """A context of libzstd for decompression, of 160 KB. For one thread at a time."""
+    """A decompression context of libzstd, of 160 KB. Only one thread at a time may use it."""
 
     def __del__(self) -> None:
         if (library := _libzstd()) is not None:
@@ -45,15 +45,15 @@ class _Context(ctypes.c_void_p):
 
 @cache
 def _libzstd() -> ctypes.CDLL | None:
-    """Return the shared library of the zstd module, if it shows libzstd's functions; otherwise None.
+    """Return the shared library of the zstd module, or None if it does not export libzstd's functions.
 
-    The functions have no `argtypes`, because arguments that already are ctypes objects are passed in half the time.
+    `argtypes` is left unset: without it, passing arguments that already are ctypes objects takes half the time.
     """
     library = ctypes.CDLL(getattr(_zstd, "__file__", None))
     try:
         library.ZSTD_createDCtx.restype = _Context
         library.ZSTD_decompressDCtx.restype = ctypes.c_size_t
-        library.ZSTD_freeDCtx  # noqa: B018  (there, too?)
+        library.ZSTD_freeDCtx  # noqa: B018  (raises AttributeError if missing)
     except AttributeError:
         return None
     return library
@@ -62,8 +62,8 @@ def _libzstd() -> ctypes.CDLL | None:
 def _codec() -> tuple[Callable[..., int], Callable[[], _Context | None]]:
     """Return libzstd's function that decompresses one frame, and a function that creates a context for it.
 
-    The arguments of the former are the context, the output's address and `limit` (size in bytes), the frame and its size. It
-    returns the number of bytes written, or a number above `limit` if it failed.
+    The first takes the context, the output's address and size (`limit`), the frame and the frame's size. It returns the number of
+    bytes written, or a number above `limit` if it fails.
     """
     library = _libzstd()
     return (
@@ -91,17 +91,18 @@ def read_declared(frame: bytes, size: int) -> bytes | None:
         context = _spare.pop()
     except IndexError:
         context = new_context()
-    plain: bytes = _new_bytes(None, size)  # Written below, before other code sees it.
+    plain: bytes = _new_bytes(None, size)  # filled below, before other code sees it
     got = decompress(context, plain, ctypes.c_size_t(size), frame, ctypes.c_size_t(len(frame)))
     _spare.append(context)
     return plain if got == size else None
 
 
 def frame_reader(limit: int) -> Callable[[bytes], bytes | None]:
-    """Return a function that decompresses one frame to at most `limit` bytes. It returns None if the frame decompresses to more,
-    is followed by other bytes, or has a window that not all readers accept.
+    """Return a function that decompresses one frame to at most `limit` bytes. It returns None if the frame is invalid or
+    decompresses to more, if other bytes follow it, or if it has a window that not all readers accept.
 
-    Owned by one thread. Memory: a context, and up to `limit` bytes, as many as the largest output had.
+    Only one thread may use the function. Memory: a context, and a buffer of `limit` bytes, of which only the part that the
+    largest output has filled takes memory.
     """
     room = memoryview(bytearray(limit))
     at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(room)))

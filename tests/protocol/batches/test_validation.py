@@ -347,7 +347,7 @@ def test_a_bomb_is_refused_for_its_record_as_soon_as_the_limit_allows_no_more(co
     assert caught.value.code is ErrorCode.INVALID_RECORD
     assert (
         caught.value.detail
-        == f"records decompress to more than 65536 bytes, which {count} of at most 1000 bytes do not need"
+        == f"records decompress to more than 65536 bytes, too many for record count {count} and maximum record size 1000"
     )
     with pytest.raises(KafkaError) as caught:
         validated(max_record_bytes=1 << 20)
