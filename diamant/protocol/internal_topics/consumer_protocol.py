@@ -1,12 +1,12 @@
-"""The opaque data of consumers in classic groups: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+"""The opaque data that consumers in classic groups exchange: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 
     subscription   version int16, topics [string], user data bytes?,
                    [1+: owned partitions [topic string, partitions [int32]]], [2+: generation int32], [3+: rack string?]
     assignment     version int16, partitions [topic string, partitions [int32]], user data bytes?
 
 Arrays have an int32 count, strings an int16 length, bytes an int32 length; -1 means null. New versions only add fields at the
-end, so like Kafka we read versions above 3 as 3. Clients may send other data, so all counts are checked against the available
-bytes, and invalid data raise ProtocolError.
+end, so like Kafka we read versions above 3 as version 3. Clients may send anything, so all counts are checked against the
+remaining bytes, and invalid data raise ProtocolError.
 
 Source: ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json.
 """
@@ -39,7 +39,7 @@ NO_GENERATION = -1
 
 
 class Subscription(NamedTuple):
-    """A consumer's message to its group. `owned_partitions`: topic to the partitions it currently owns."""
+    """The subscription of a consumer. `owned_partitions` maps topics to the partitions that the consumer currently owns."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -49,14 +49,14 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """The leader's message to a consumer: topic to partitions."""
+    """The assignment that the group's leader computed for a consumer. `partitions` maps topics to partitions."""
 
     partitions: Mapping[str, tuple[int, ...]]
     user_data: bytes | None = None
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
-    """Return the topics of a subscription of any version; ignores the rest. Raises ProtocolError if they are malformed."""
+    """Return the topics of a subscription of any version, ignoring the rest. Raises ProtocolError if they are malformed."""
     try:
         return _read_topics(memoryview(metadata))[0]
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -98,19 +98,19 @@ def parse_assignment(assignment: bytes) -> Assignment:
 
 
 def protocol_version(data: bytes) -> int:
-    """Return the version at the start of a subscription or assignment. Raises ProtocolError if there is none."""
+    """Return the version at the start of a subscription or assignment. Raises ProtocolError if it is missing or negative."""
     if len(data) < 2:
-        raise ProtocolError(f"{len(data)} bytes, expected a version of 2 bytes first")
+        raise ProtocolError(f"got {len(data)} bytes, expected a 2-byte version first")
     (version,) = INT16.unpack_from(data)
     if version < 0:
-        raise ProtocolError(f"version {version} of the consumer protocol, expected 0 or above")
+        raise ProtocolError(f"version of the consumer protocol is {version}, expected 0 or more")
     return int(version)
 
 
 def encode_assignment(
     partitions: Mapping[str, Sequence[int]], user_data: bytes | None = None, version: int = HIGHEST_VERSION
 ) -> bytes:
-    """Return an assignment's bytes; all versions have the same fields."""
+    """Encode an assignment. All versions have the same fields."""
     return INT16.pack(version) + _topic_partitions(partitions) + encode_bytes(user_data)
 
 
@@ -132,7 +132,7 @@ def _read_topics(view: memoryview) -> tuple[list[str], int]:
 def _read_text(view: memoryview, position: int) -> tuple[str, int]:
     text, position = read_string(view, position, len(view))
     if text is None:
-        raise ProtocolError(f"a topic is null before position {position}")
+        raise ProtocolError(f"topic name is null before position {position}")
     return text, position
 
 
@@ -144,9 +144,9 @@ def _read_topic_partitions(view: memoryview, position: int) -> tuple[dict[str, t
         size, position = read_array_length(view, position, len(view))
         stop = position + 4 * size
         if size > MAX_ELEMENTS or stop > len(view):
-            raise ProtocolError(f"{size} partitions at position {position}, {len(view) - position} bytes left")
+            raise ProtocolError(f"{size} partitions at position {position}, but {len(view) - position} bytes are left")
         numbers = tuple(number for (number,) in INT32.iter_unpack(view[position:stop]))
-        # A topic may occur several times.
+        # A topic may occur more than once.
         partitions[topic] = partitions.get(topic, ()) + numbers
         position = stop
     return partitions, position
@@ -158,7 +158,7 @@ def _read_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     if size > len(view) - position:
-        raise ProtocolError(f"{size} bytes at position {position}, {len(view) - position} bytes left")
+        raise ProtocolError(f"{size} bytes at position {position}, but {len(view) - position} bytes are left")
     return view[position : position + size].tobytes(), position + size
 
 
@@ -170,13 +170,13 @@ def _topic_partitions(partitions: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
-    # The text shows none of the bytes, which are arbitrary client data and must not leak into logs.
+    # The message contains none of the bytes, which are arbitrary client data and must not leak into logs.
     return ProtocolError(f"{len(data)} bytes that are not a consumer {what}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of the error, without the byte shown in errors about UTF-8."""
-    return f"no UTF-8 at byte {error.start} of a text" if isinstance(error, UnicodeDecodeError) else str(error)
+    """Return the error's message, without the invalid byte that Python's message about UTF-8 quotes."""
+    return f"invalid UTF-8 at byte {error.start} of a string" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 _EMPTY_ASSIGNMENT = encode_assignment({}, version=0)

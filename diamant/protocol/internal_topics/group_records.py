@@ -1,9 +1,10 @@
 """The records of `__consumer_offsets`: committed offsets and groups, as Kafka's group coordinator writes them.
 
 A key is the record's type as an int16, then its fields (integers big-endian, strings int16 length + UTF-8). A value is an int16
-version and its fields; null is a tombstone. The classes declare the fields (`typed_records/layout.py`), `TYPES` the versions.
+version and its fields; null is a tombstone. The classes declare the fields (`typed_records/layout.py`); `TYPES` has the versions.
 
-Key type 0 is only read. `parse_key` returns None for types of streams groups (`other_group_keys`) and later additions.
+Keys of type 0 are read, but not written. `parse_key` returns None for the types of streams groups (`other_group_keys`) and for
+types of later Kafka versions.
 
     key = parse_key(record.key)
     if isinstance(key, OffsetCommitKey): value = parse_value(key, record.value)
@@ -11,7 +12,7 @@ Key type 0 is only read. `parse_key` returns None for types of streams groups (`
 Source: the schemas of Kafka 4.3's group coordinator (GroupCoordinatorRecordSerde, GroupCoordinatorRecordHelpers).
 """
 
-# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
+# No `from __future__ import annotations` here: the wire types are read from the annotations, which must not be strings.
 
 from struct import Struct
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -162,11 +163,11 @@ SHARE_KEYS = (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupStatePartitionMetadataKey,
 )
-"""The keys of share groups."""
+"""The classes of the keys of share groups."""
 
 
 class OffsetCommitValue(NamedTuple):
-    """A committed offset. Timestamps are ms, -1 means none. `topic_id` is None if unknown."""
+    """A committed offset. Timestamps are in ms, -1 if there is none. `topic_id` is None if unknown."""
 
     offset: wire.Int64
     leader_epoch: Annotated[wire.Int32, Since(3, default=NO_LEADER_EPOCH)]
@@ -177,7 +178,7 @@ class OffsetCommitValue(NamedTuple):
 
 
 class GroupMetadataMember(NamedTuple):
-    """A member of a classic group. `subscription`, its metadata for the group's protocol, and `assignment` are opaque."""
+    """A member of a classic group. `subscription` (its metadata for the group's protocol) and `assignment` are opaque."""
 
     member_id: wire.Text
     group_instance_id: Annotated[wire.NullableText, Since(3, default=None)]
@@ -190,7 +191,7 @@ class GroupMetadataMember(NamedTuple):
 
 
 class GroupMetadataValue(NamedTuple):
-    """A classic group. An empty group has protocol type "" (or that of its last members), and no protocol, leader or members."""
+    """A classic group. An empty one has no protocol, no leader, and the protocol type of its last members or ""."""
 
     protocol_type: wire.Text
     generation: wire.Int32
@@ -201,7 +202,7 @@ class GroupMetadataValue(NamedTuple):
 
 
 class TopicPartitions(NamedTuple):
-    """Partitions of one topic; `assignment_epochs` (current assignments only) have the same length, or are None."""
+    """Partitions of one topic. `assignment_epochs` is None, or has an epoch for each partition (only in current assignments)."""
 
     topic_id: wire.Id
     partitions: wire.Int32s
@@ -224,7 +225,7 @@ class PartitionRacks(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A consumer group's metadata of one topic."""
+    """The metadata that a consumer group stores about one topic."""
 
     topic_id: wire.Id
     name: Annotated[wire.Text, KafkaName("topicName")]
@@ -233,7 +234,7 @@ class TopicMetadata(NamedTuple):
 
 
 class ConsumerGroupPartitionMetadataValue(NamedTuple):
-    """Not interpreted; Kafka from 4.1 on neither writes nor uses it."""
+    """The metadata of a group's topics. We do not interpret it; Kafka 4.1 and later neither write nor use it."""
 
     topics: Annotated[tuple[TopicMetadata, ...], array_of(TopicMetadata)]
 
@@ -246,7 +247,7 @@ class ClassicProtocol(NamedTuple):
 
 
 class ClassicMemberMetadata(NamedTuple):
-    """The part of a member's value for members that use the classic protocol."""
+    """The additional metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: wire.Int32
     supported_protocols: Annotated[tuple[ClassicProtocol, ...], array_of(ClassicProtocol)]
@@ -268,7 +269,7 @@ class ConsumerGroupMemberMetadataValue(NamedTuple):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(NamedTuple):
-    """`assignment_timestamp`: time of the assignment's computation in ms, 0 if unknown."""
+    """`assignment_timestamp` is the time in ms at which the assignment was computed, or 0 if it is unknown."""
 
     assignment_epoch: wire.Int32
     assignment_timestamp: Annotated[wire.Int64, Tag(0)] = 0
@@ -279,7 +280,7 @@ class ConsumerGroupTargetAssignmentMemberValue(NamedTuple):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
-    """`state`: MemberState of Kafka, 0 stable, 1 unrevoked partitions, 2 unreleased partitions, 127 unknown."""
+    """`state` is Kafka's MemberState: 0 stable, 1 unrevoked partitions, 2 unreleased partitions, 127 unknown."""
 
     member_epoch: wire.Int32
     previous_member_epoch: wire.Int32
@@ -289,7 +290,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
 
 
 class ConsumerGroupRegularExpressionValue(NamedTuple):
-    """`version` is the metadata offset at which `topics` were resolved, `timestamp` the time in ms."""
+    """The topics that match a regular expression, as resolved at metadata offset `version` and time `timestamp` (ms)."""
 
     topics: wire.Texts
     version: wire.Int64
@@ -309,7 +310,7 @@ class ShareGroupMetadataValue(NamedTuple):
 
 
 class ShareGroupTargetAssignmentMetadataValue(NamedTuple):
-    """`assignment_timestamp`: time of the assignment's computation in ms, 0 if unknown."""
+    """`assignment_timestamp` is the time in ms at which the assignment was computed, or 0 if it is unknown."""
 
     assignment_epoch: wire.Int32
     assignment_timestamp: Annotated[wire.Int64, Tag(0)] = 0
@@ -327,7 +328,7 @@ class ShareGroupTargetAssignmentMemberValue(NamedTuple):
 
 
 class ShareGroupCurrentMemberAssignmentValue(NamedTuple):
-    """`state`: 0 stable, the only state of a share group's member that Kafka writes."""
+    """`state` is 0 (stable), the only state that Kafka writes for a member of a share group."""
 
     member_epoch: wire.Int32
     previous_member_epoch: wire.Int32
@@ -336,7 +337,7 @@ class ShareGroupCurrentMemberAssignmentValue(NamedTuple):
 
 
 class NamedPartitions(NamedTuple):
-    """Partitions of one topic, with its name."""
+    """Partitions of one topic, with the topic's name."""
 
     topic_id: wire.Id
     topic_name: wire.Text
@@ -378,7 +379,7 @@ GroupRecordValue: TypeAlias = (
 
 
 class GroupRecordType(NamedTuple):
-    """A type of record: the classes of its key and value, and the value's newest, written and first flexible versions."""
+    """A type of record: its key's layout, its value's class, and the value's newest, written and first flexible versions."""
 
     key: RecordLayout
     value_class: type
@@ -425,13 +426,13 @@ def parse_key(key: bytes) -> GroupRecordKey | None:
             return None
         return read_struct(record_type.key, key, 2)[0]  # type: ignore[no-any-return]
     except wire.UNREADABLE as error:
-        raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, cannot be read: {error}") from None
+        raise CorruptBatch(0, f"the {len(key)}-byte key of a group record cannot be read: {error}") from None
 
 
 def parse_value(key: GroupRecordKey, value: bytes) -> Any:
-    """Parse the value for `key`; its class is named like the key's, with Value in place of Key.
+    """Parse the value of the record with `key`. Its class is named like the key's, but with Value instead of Key.
 
-    Raises CorruptBatch if it is malformed or of an unknown version. Bytes after the known fields are ignored.
+    Raises CorruptBatch if the value is malformed or has an unknown version. Bytes after the known fields are ignored.
     """
     record_type = TYPES[_NUMBERS[type(key)]]
     try:
@@ -440,7 +441,7 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
             raise wire.MalformedRecord(f"its version is {version}, expected 0 to {record_type.max_version}")
         parsed, _ = read_struct(_layout(record_type, version), value, 2)
     except wire.UNREADABLE as error:
-        reason = f"the value of a {type(key).__name__}, of {len(value)} bytes, cannot be read: {error}"
+        reason = f"the {len(value)}-byte value of a record with {type(key).__name__} cannot be read: {error}"
         raise CorruptBatch(0, reason) from None
     if isinstance(parsed, GroupMetadataValue) and version == 0:
         # As in Kafka's loader: version 0 has no rebalance timeout, so the session timeout replaces it.
@@ -462,15 +463,15 @@ def _layout(record_type: GroupRecordType, version: int) -> RecordLayout:
 
 
 def encode_record(key: GroupRecordKey, value: GroupRecordValue | None) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record; the value of a tombstone is None.
+    """Encode a record; return its key and value. A value of None makes it a tombstone.
 
-    Raises OverflowError for strings over 32,767 bytes in fields with int16 lengths.
+    Raises OverflowError if a string in a field with an int16 length has more than 32,767 bytes.
     """
     return encode_key(key), None if value is None else encode_value(value)
 
 
 def encode_key(key: GroupRecordKey) -> bytes:
-    """Return the key of a record."""
+    """Encode the key of a record."""
     number = _NUMBERS[type(key)]
     out = bytearray(INT16.pack(number))
     write_struct(TYPES[number].key, out, key)
@@ -478,7 +479,7 @@ def encode_key(key: GroupRecordKey) -> bytes:
 
 
 def encode_value(value: GroupRecordValue) -> bytes:
-    """Return the value of a record, in the version that Kafka 4.3 writes."""
+    """Encode the value of a record in the version that Kafka 4.3 writes."""
     if isinstance(value, OffsetCommitValue):
         return encode_offset_commit_value(*value)
     record_type = _OF_VALUE[type(value)]
@@ -492,12 +493,12 @@ def encode_value(value: GroupRecordValue) -> bytes:
 
 
 def encode_offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Return the key of a committed offset."""
+    """Encode the key of a committed offset."""
     return offset_commit_key_front(group_id, topic) + INT32.pack(partition)
 
 
 def offset_commit_key_front(group_id: str, topic: str) -> bytes:
-    """Return the common prefix of the keys of a topic's partitions; the partition follows as an int32."""
+    """Encode the prefix that all keys for a group and a topic share. In a key, the partition follows as an int32."""
     return b"\x00\x01" + encode_string(group_id) + encode_string(topic)
 
 
@@ -514,7 +515,7 @@ def encode_offset_commit_value(
     expire_timestamp: int = NO_TIMESTAMP,
     topic_id: UUID | None = None,
 ) -> bytes:
-    """Encode a committed offset: version 4, or with an expire timestamp version 1 (without leader epoch and topic id)."""
+    """Encode a committed offset in version 4, or with an expire timestamp in version 1, which lacks leader epoch and topic id."""
     if expire_timestamp != NO_TIMESTAMP:
         head = _COMMIT_V1_HEAD.pack(1, offset)
         return head + encode_string(metadata) + _COMMIT_V1_TAIL.pack(commit_timestamp, expire_timestamp)

@@ -3,8 +3,8 @@
     encoded = encode_offset_records("group", topics, commit_timestamp, expire_timestamp)
     encoded.payload, encoded.record_count, encoded.values           values: by topic, in the format of `group_records`
 
-`coordinator_batch` makes batches from the payload. The bytes equal those of `batch_records.build_batch` for `Record` objects,
-in a fifth of the time.
+`coordinator_batch` makes batches of the payload. They have the same bytes as if `batch_records.build_batch` had built them from
+`Record` objects, but are built in a fifth of the time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.protocol.primitives import INT32, INT64
 
 RECORD_OVERHEAD_BYTES = 130
-"""Memory of a cached record, excluding the names in its key."""
+"""Memory that a cached record takes, excluding the names in its key."""
 MAX_REMEMBERED_BYTES = 16 * 1024
-"""Approximate limit for one cache entry, the constant parts of some partitions' records; 1,024 entries take at most 16 MB."""
+"""Approximate maximum size of a cache entry: the constant parts of one topic's records. The cache's 1,024 entries take at most
+16 MB."""
 
 _OFFSET_VALUE = Struct(">hqi")
 _OFFSET_VALUE_VERSION = b"\0\4"
 
 
 class EncodedOffsets(NamedTuple):
-    """The records of a commit: `payload` in the format of `encode_records`, `values` of the records by topic and row."""
+    """The records of a commit. `payload` has the format of `encode_records`; `values` are their values by topic and row."""
 
     payload: bytes
     record_count: int
@@ -44,7 +45,7 @@ class EncodedOffsets(NamedTuple):
 def encode_offset_records(
     group_id: str, topics: Sequence[TopicOffsets], commit_timestamp: int, expire_timestamp: int = NO_TIMESTAMP
 ) -> EncodedOffsets:
-    """Encode committed offsets; times are ms. Raises OverflowError for strings over 32,767 bytes."""
+    """Encode committed offsets; times are in ms. Raises OverflowError if a string has more than 32,767 bytes."""
     payloads = []
     values = []
     count = 0
@@ -62,7 +63,7 @@ def encode_offset_records(
 def _encode_offsets(
     group_id: str, topic: TopicOffsets, commit_timestamp: int, expire_timestamp: int, first_delta: int
 ) -> tuple[bytes, Sequence[bytes]]:
-    """Return the records of a topic, and their values."""
+    """Return the encoded records of a topic, and their values."""
     _, topic_id, partitions, offsets, leader_epochs, metadata = topic
     values = [
         encode_offset_commit_value(*row, commit_timestamp, expire_timestamp, topic_id)
@@ -75,7 +76,7 @@ def _encode_offsets(
 def _encode_bare_offsets(
     group_id: str, topic: TopicOffsets, commit_timestamp: int, first_delta: int
 ) -> tuple[bytes, Sequence[bytes]]:
-    """Encode like `_encode_offsets`, but without metadata and expiry, so that only numbers differ from an earlier commit."""
+    """Like `_encode_offsets`, for offsets without metadata and expiry, whose records differ from earlier ones only in numbers."""
     name, topic_id, partitions, offsets, leader_epochs, _ = topic
     tail = b"\1" + INT64.pack(commit_timestamp) + (b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes)
     count = len(partitions)
@@ -91,7 +92,7 @@ def _encode_bare_offsets(
 
 
 class _BareRecords(NamedTuple):
-    """Cached parts of some partitions' records. `fields` of each: front, offset, leader epoch, rest of the value."""
+    """The cached parts of a topic's records. `fields` has four items for each: front, offset, leader epoch, rest of the value."""
 
     fields: list[Any]
     pack: Callable[..., bytes]
@@ -117,7 +118,10 @@ def _bare_records(
 def _bare_structs(
     front_sizes: tuple[int, ...], tail_size: int
 ) -> tuple[Callable[..., bytes], Callable[[bytes], tuple[bytes, ...]]]:
-    """Return pack and unpack functions, shared by groups with names of equal length. A record ends with 0, for no headers."""
+    """Return a function that packs records, and one that unpacks their values. Groups with names of equal length share them.
+
+    A record ends with a zero byte, for no headers.
+    """
     version_size = len(_OFFSET_VALUE_VERSION)
     value_size = _OFFSET_VALUE.size + tail_size
     records = Struct(">" + "".join([f"{size}sqi{tail_size}sx" for size in front_sizes]))

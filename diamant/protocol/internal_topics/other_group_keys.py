@@ -16,11 +16,11 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.primitives import INT16, INT32, encode_string
 
 STREAMS = "streams"
-"""Kafka's name of the group type."""
+"""Kafka's name for the group type."""
 
 
 class OtherRecord(IntEnum):
-    """The contents of a record, in the order in which Kafka erases records; it fails to load a partition with another order."""
+    """The content of a record. Kafka erases a group's records in this order, and fails to load a partition with another order."""
 
     MEMBER_ASSIGNMENT = 0
     MEMBER_TARGET = 1
@@ -44,7 +44,7 @@ _TYPES = {
 
 
 class OtherGroupKey(NamedTuple):
-    """`data`: the whole key."""
+    """A parsed key. `data` has all its bytes."""
 
     group_type: str
     record: OtherRecord
@@ -59,18 +59,18 @@ def parse_other_key(key: bytes) -> OtherGroupKey | None:
         return None
     end = 4 + int.from_bytes(key[2:4], "big", signed=True)
     if not 4 <= end <= len(key):
-        raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, has no group id")
+        raise CorruptBatch(0, f"the {len(key)}-byte key of a group record has no group id")
     try:
         group_id = key[4:end].decode()
     except UnicodeDecodeError as error:
-        raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, cannot be read: {error}") from None
+        raise CorruptBatch(0, f"the {len(key)}-byte key of a group record cannot be read: {error}") from None
     return OtherGroupKey(*kind, group_id, key)
 
 
 def tombstone_keys(group_type: str, group_id: str, keys: Iterable[OtherGroupKey]) -> list[bytes]:
-    """Return the keys to erase for a group whose records have `keys`, in Kafka's order.
+    """Return the keys that must be erased to remove a group whose records have `keys`, in Kafka's order.
 
-    Includes the keys of the two epochs even if there are no such records: Kafka also fails without their tombstones.
+    The keys of the two epochs are included even if there are no such records: Kafka also fails if their tombstones are missing.
     """
     tombstones = {key.data: key.record for key in keys}
     for number, (its_type, record) in _TYPES.items():
@@ -80,5 +80,5 @@ def tombstone_keys(group_type: str, group_id: str, keys: Iterable[OtherGroupKey]
 
 
 def epoch_of(value: bytes) -> int:
-    """Return the epoch in a value of `EPOCH` or `TARGET_EPOCH`; -1 if it is too short."""
+    """Return the epoch in the value of an `EPOCH` or `TARGET_EPOCH` record; -1 if the value is too short."""
     return INT32.unpack_from(value, INT16.size)[0] if len(value) >= INT16.size + INT32.size else -1

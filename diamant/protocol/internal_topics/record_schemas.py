@@ -1,15 +1,15 @@
-"""Every record of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, decoded as Kafka's tools print it.
+"""Decodes all records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` as Kafka's tools print them.
 
 A key is its type as an int16, then its fields; a value is an int16 version and its fields (see `typed_records`). Names and
 versions of the fields are Kafka's. Records that the broker itself uses are declared in `group_records`, `transaction_records` and
-`share_records`; the others (of streams groups, and a type that Kafka no longer writes) are declared here.
+`share_records`; the others (those of streams groups, and one type that Kafka no longer writes) are declared here.
 
     decode(GROUP_RECORDS, key, value)      ("GROUP_METADATA", {"key": {"type": "2", "data": {...}}, "value": None})
 
 Source: the schemas and CoordinatorRecordJsonConverters of Kafka 4.4's group, transaction and share coordinators.
 """
 
-# No postponed annotations here: the wire types are read from the annotations as they stand.
+# No `from __future__ import annotations` here: the wire types are read from the annotations, which must not be strings.
 
 import base64
 import re
@@ -64,7 +64,7 @@ from diamant.protocol.typed_records.wire_types import (
 CANNOT_BE_DECODED = "cannot be decoded"
 
 _LEFT_OUT = object()
-"""Value of a tagged field whose tag is missing in a record."""
+"""Value of a tagged field that is missing from a record."""
 
 
 class RecordSchema(NamedTuple):
@@ -78,10 +78,10 @@ class RecordSchema(NamedTuple):
 
 
 def decode(types: Mapping[int, RecordSchema], key: bytes | None, value: bytes | None) -> tuple[str, dict[str, object]]:
-    """Return the name of a record's type, and its key and value for JSON (ids are UUIDs).
+    """Return the name of a record's type, and its key and value in a form for JSON, except that ids are UUID objects.
 
-    If a record is malformed or of an unknown type or version, the name is CANNOT_BE_DECODED, a reason is added, and the part that
-    cannot be decoded is in hexadecimal.
+    If the record is malformed or has an unknown type or version, the name is CANNOT_BE_DECODED, a reason is added, and the parts
+    that were not decoded are in hexadecimal.
     """
     decoded: dict[str, object] = {
         "key": None if key is None else key.hex(),
@@ -129,7 +129,10 @@ def _data(record_class: type, version: int, is_flexible: bool, buffer: bytes) ->
 
 
 def _of_consumer(record_class: type, data: bytes) -> Any:
-    """Return a consumer's subscription or assignment for JSON, read as the newest known version; `data` if malformed."""
+    """Decode a consumer's subscription or assignment for JSON; a version that is too new is read as the newest known one.
+
+    Returns `data` unchanged if it is malformed.
+    """
     try:
         version = min(protocol_version(data), HIGHEST_VERSION)
         return _for_json(read_struct(layout(record_class, version, False), data, INT16.size)[0], version, False)
@@ -138,7 +141,7 @@ def _of_consumer(record_class: type, data: bytes) -> Any:
 
 
 def _for_json(value: Any, version: int, is_flexible: bool) -> object:
-    """Return a record's value as Kafka's tools print it: without fields that the version lacks, and without unset tagged ones."""
+    """Return a value as Kafka's tools print it: without the fields that the version lacks, and without unset tagged fields."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if not isinstance(value, FrozenRecord) and not hasattr(value, "_fields"):
@@ -210,7 +213,7 @@ _ASSIGNMENT = _struct(assignedPartitions=_OF_TOPICS, userData=NullableBinary)
 
 
 def _declared(key: type, value: type, max_version: int = 0, first_flexible: int = 0) -> RecordSchema:
-    """Return a type of record that the broker uses; derive Kafka's name of the type from the name of its key class."""
+    """Return the schema of a record that the broker uses, deriving Kafka's name for its type from the name of the key's class."""
     words = re.sub("(?=[A-Z])", "_", key.__name__.removesuffix("Key"))
     return RecordSchema(words[1:].upper(), key, value, max_version, first_flexible)
 

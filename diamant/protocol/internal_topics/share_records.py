@@ -1,13 +1,13 @@
 """The records of `__share_group_state`: snapshots and updates of the state of share partitions.
 
 A key is the record's type as an int16, then the group's id, the topic's id and the partition. A value is an int16 version and its
-fields. A snapshot makes all earlier records of its share partition redundant; a null in its place removes the state. The records
-hold ids and offsets, never a record's key or value.
+fields. A snapshot makes all earlier records of its share partition redundant; a snapshot with a null value removes the state. The
+state consists of ids and offsets, never of data from the partition's records.
 
 Source: ShareSnapshotValue, ShareUpdateValue, ShareCoordinatorRecordSerde of Kafka 4.3.
 """
 
-# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
+# No `from __future__ import annotations` here: the wire types are read from the annotations, which must not be strings.
 
 from typing import Annotated, NamedTuple
 
@@ -38,7 +38,7 @@ class StateBatch(NamedTuple):
 
 
 class ShareSnapshotValue(NamedTuple):
-    """The whole state. `start_offset` is -1 until a member has fetched; `delivery_complete_count` is -1 if unknown."""
+    """The state of a share partition. `start_offset` is -1 before the first fetch; `delivery_complete_count` is -1 if unknown."""
 
     snapshot_epoch: Int32
     state_epoch: Int32
@@ -51,7 +51,7 @@ class ShareSnapshotValue(NamedTuple):
 
 
 class ShareUpdateValue(NamedTuple):
-    """The changes since the last snapshot or update. A start offset of -1 means unchanged."""
+    """The changes since the last snapshot or update. `start_offset` is -1 if it has not changed."""
 
     snapshot_epoch: Int32
     leader_epoch: Int32
@@ -70,7 +70,7 @@ _VALUES = {
 def encode_share_record(
     key: SharePartitionKey, value: ShareSnapshotValue | ShareUpdateValue | None
 ) -> tuple[bytes, bytes | None]:
-    """Return the key and value of a record; a value of None is the tombstone of a snapshot."""
+    """Encode a record; return its key and value. If `value` is None, it is a tombstone with the key of a snapshot."""
     number = UPDATE if isinstance(value, ShareUpdateValue) else SNAPSHOT
     out = bytearray(INT16.pack(number))
     write_struct(_KEY, out, key)
@@ -82,18 +82,18 @@ def encode_share_record(
 
 
 def parse_share_key(key: bytes) -> SharePartitionKey | None:
-    """Return the share partition in a record's key; None for types of a newer Kafka. Raises CorruptBatch if it is malformed."""
+    """Parse a record's key; return None for a type of a newer Kafka version. Raises CorruptBatch if the key is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         return read_struct(_KEY, key, INT16.size)[0] if number in _VALUES else None
     except UNREADABLE as error:
         raise CorruptBatch(
-            0, f"the key of a share partition's record, of {len(key)} bytes, cannot be read: {error}"
+            0, f"the {len(key)}-byte key of a share partition's record cannot be read: {error}"
         ) from None
 
 
 def parse_share_value(key: bytes, value: bytes) -> ShareSnapshotValue | ShareUpdateValue:
-    """Return the value of a record whose `key` is known. Raises CorruptBatch if it is malformed."""
+    """Parse the value of a record whose `key` has a known type. Raises CorruptBatch if the value is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         (version,) = INT16.unpack_from(value)
@@ -101,10 +101,10 @@ def parse_share_value(key: bytes, value: bytes) -> ShareSnapshotValue | ShareUpd
             raise MalformedRecord(f"its version is {version}, expected {_VERSION}")
         return read_struct(_VALUES[number], value, INT16.size)[0]  # type: ignore[no-any-return]
     except UNREADABLE as error:
-        reason = f"the value of a share partition's record, of {len(value)} bytes, cannot be read: {error}"
+        reason = f"the {len(value)}-byte value of a share partition's record cannot be read: {error}"
         raise CorruptBatch(0, reason) from None
 
 
 def coordinator_key(key: SharePartitionKey, topic_id_text: str) -> str:
-    """Return the text whose hash chooses the partition of the state topic (`SharePartitionKey.asCoordinatorKey`)."""
+    """Return the string whose hash selects the partition of the state topic (`SharePartitionKey.asCoordinatorKey`)."""
     return f"{key.group_id}:{topic_id_text}:{key.partition}"

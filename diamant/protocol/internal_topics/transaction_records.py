@@ -1,13 +1,13 @@
-"""Records of `__transaction_state`: the last state of each transactional id (TransactionLogKey, TransactionLogValue).
+"""Records of `__transaction_state`: the latest state of each transactional id (TransactionLogKey, TransactionLogValue).
 
-A key is an int16 0 and the id; a value is an int16 version and the fields of `TransactionValue` (see `typed_records`), flexible
-from version 1 on.
+A key is an int16 version (0) and the id; records whose keys have another version must be skipped. A value is an int16 version and
+the fields of `TransactionValue` (see `typed_records`), in the flexible encoding from version 1 on. Version 1 is written from
+`transaction.version` 1 on. A null value removes the id.
 
-A null value removes the id. Version 1 is written from `transaction.version` 1 on. Keys of other versions must be skipped.
 Source: TransactionLog, TransactionLogKey.json, TransactionLogValue.json.
 """
 
-# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
+# No `from __future__ import annotations` here: the wire types are read from the annotations, which must not be strings.
 
 from typing import Annotated, NamedTuple
 
@@ -44,9 +44,9 @@ class TransactionPartitions(NamedTuple):
 
 
 class TransactionValue(NamedTuple):
-    """The stored state of one transactional id. Times and the timeout are ms, -1 means none.
+    """The stored state of one transactional id. Times and the timeout are in ms, -1 if there is none.
 
-    `partitions` is None (null) in state Empty, as in Kafka. `client_version`: `transaction.version` of the client.
+    `partitions` is None (null) in state Empty, as in Kafka. `client_version` is the client's `transaction.version`.
     `next_producer_epoch` belongs to `next_producer_id`; no release of Kafka up to 4.4 writes or reads it.
     """
 
@@ -71,14 +71,14 @@ _KEY = layout(TransactionKey, KEY_VERSION, False)
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Return the key of an id. Raises OverflowError if the id has more than 32767 bytes."""
+    """Encode the key of a transactional id. Raises OverflowError if the id has more than 32767 bytes."""
     out = bytearray(INT16.pack(KEY_VERSION))
     write_struct(_KEY, out, TransactionKey(transactional_id))
     return bytes(out)
 
 
 def parse_key(key: bytes) -> str | None:
-    """Return the transactional id; None for a key of an unknown version. Raises ProtocolError if the key is malformed."""
+    """Parse a key; return its transactional id, or None if its version is unknown. Raises ProtocolError if it is malformed."""
     try:
         (version,) = INT16.unpack_from(key)
         if version != KEY_VERSION:
@@ -87,12 +87,12 @@ def parse_key(key: bytes) -> str | None:
     except UNREADABLE as error:
         raise ProtocolError(f"key of {len(key)} bytes: {error}") from error
     if position != len(key):
-        raise ProtocolError(f"key of {len(key)} bytes: expected one transactional id")
+        raise ProtocolError(f"key of {len(key)} bytes: expected only a transactional id")
     return parsed.transactional_id  # type: ignore[no-any-return]
 
 
 def encode_value(value: TransactionValue, version: int) -> bytes:
-    """Return the bytes of a value in `version`, 0 or 1."""
+    """Encode a value in `version` 0 or 1."""
     out = bytearray(INT16.pack(version))
     write_struct(layout(TransactionValue, version, version > 0), out, value)
     return bytes(out)
@@ -103,7 +103,7 @@ def parse_value(data: bytes) -> TransactionValue:
     try:
         (version,) = INT16.unpack_from(data)
         if version < 0:
-            raise MalformedRecord(f"its version is {version}")
+            raise MalformedRecord(f"its version is {version}, expected 0 or more")
         return read_struct(layout(TransactionValue, min(version, 1), version > 0), data, 2)[0]  # type: ignore[no-any-return]
     except UNREADABLE as error:
         raise ProtocolError(f"value of {len(data)} bytes: {error}") from error

@@ -1,9 +1,9 @@
 """Record batches of the metadata log: always magic 2, uncompressed, without keys, producer or headers.
 
-A batch (header: batches/header.py) holds values of records.py; a control batch (attribute 0x20) holds records of
-control_records.py. Both timestamps are the time of the append, all timestamp deltas are 0. Each record:
+A batch has the header of batches/header.py, and holds records of records.py; a control batch (attribute 0x20) holds records of
+control_records.py. Both timestamps are the time of the append, and all timestamp deltas are 0. Each record is:
 
-    varint   size of what follows
+    varint   size of the rest
     int8     attributes     0
     varlong  time delta     0
     varint   offset delta   0, 1, 2 ...
@@ -11,7 +11,7 @@ control_records.py. Both timestamps are the time of the append, all timestamp de
     varint   value size     and the value
     varint   header count   0
 
-One batch is one atomic change: its records become visible together or, if it is torn, not at all.
+A batch is an atomic change: its records become visible together or, if the batch is torn, not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_KEY = 1
 
 
 def encode_metadata_batch(values: Sequence[bytes], *, base_offset: int, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """Return a batch of record values (`encode_record`), at least one."""
+    """Return a batch of at least one record; `values` come from `encode_record`."""
     return _encode_batch([(None, value) for value in values], base_offset, leader_epoch, timestamp_ms, 0)
 
 
@@ -52,7 +52,7 @@ def _encode_batch(
     out = bytearray(HEADER_SIZE)
     for delta, (key, value) in enumerate(pairs):
         size = len(value)
-        # attributes, time delta, key size or -1, header count: a byte each
+        # One byte each: attributes, time delta, key size (or -1), header count.
         body_size = 4 + (0 if key is None else len(key)) + varint_size(delta) + varint_size(size) + size
         write_varint(out, body_size)
         out += b"\0\0"
@@ -79,9 +79,9 @@ def _encode_batch(
 
 
 def decode_batch(buffer: bytes, position: int, header: BatchHeader) -> list[tuple[bytes | None, bytes]]:
-    """Return `(key, value)` of each record of the batch at `position`; `buffer` must contain the whole batch.
+    """Return `(key, value)` of each record in the batch at `position`; `buffer` must contain the whole batch.
 
-    Raises CorruptBatch if the batch is compressed, has bytes left over, a record without a value, or a gap in offsets.
+    Raises CorruptBatch if the batch is compressed or malformed, if a record has no value, or if offsets are missing.
     """
     if header.codec:
         raise CorruptBatch(position, f"metadata batch is compressed with codec {header.codec}, expected none")
@@ -90,7 +90,7 @@ def decode_batch(buffer: bytes, position: int, header: BatchHeader) -> list[tupl
     if header.last_offset_delta != header.record_count - 1:
         raise CorruptBatch(
             position,
-            f"{header.record_count} records with last offset delta {header.last_offset_delta}, expected no gaps",
+            f"{header.record_count} records with last offset delta {header.last_offset_delta}, expected consecutive offsets",
         )
     try:
         pairs, at = _read_records(buffer, at, end, header.record_count)
@@ -102,11 +102,11 @@ def decode_batch(buffer: bytes, position: int, header: BatchHeader) -> list[tupl
 
 
 def _read_records(buffer: bytes, at: int, end: int, count: int) -> tuple[list[tuple[bytes | None, bytes]], int]:
-    """Return the (key, value) pairs of `count` records from `at`, and the position after the last."""
+    """Return the (key, value) pairs of the `count` records that start at `at`, and the position after the last record."""
     pairs: list[tuple[bytes | None, bytes]] = []
     for delta in range(count):
         start = at
-        # A replay spends its time here: numbers nearly always have one byte, so read them inline.
+        # A replay spends most of its time here. Most numbers have one byte, which is read inline.
         byte = buffer[at]
         if byte < 0x80 and not byte & 1:
             size = byte >> 1
@@ -115,7 +115,7 @@ def _read_records(buffer: bytes, at: int, end: int, count: int) -> tuple[list[tu
             size, at = read_varint(buffer, at)
         record_end = at + size
         if size < 6 or record_end > end:
-            raise CorruptBatch(start, f"record {delta} has {size} bytes, {end - at} are left in the batch")
+            raise CorruptBatch(start, f"record {delta} declares {size} bytes; {end - at} are left in the batch")
         if buffer[at + 1]:
             _, at = read_varlong(buffer, at + 1)
         else:
@@ -144,7 +144,7 @@ def _read_records(buffer: bytes, at: int, end: int, count: int) -> tuple[list[tu
         value_end = at + value_size
         if value_size < 0 or value_end + 1 != record_end or buffer[value_end] != 0:
             raise CorruptBatch(
-                start, f"record {delta}: value of {value_size} bytes and no headers do not fill {size} bytes"
+                start, f"record {delta}: a value of {value_size} bytes without headers does not fill its {size} bytes"
             )
         pairs.append((key, buffer[at:value_end]))
         at = record_end

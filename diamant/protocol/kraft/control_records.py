@@ -1,4 +1,4 @@
-"""The control records of the KRaft log: leader, voters, start and end of snapshots.
+"""The control records of the KRaft log: the leader, the voters, and the beginning and end of snapshots.
 
     key     int16  0
             int16  type      2 LeaderChange, 3 SnapshotHeader, 4 SnapshotFooter, 5 KRaftVersion, 6 KRaftVoters
@@ -6,16 +6,16 @@
             2  int32 leader id, array voters {int32 id}, array granting voters {int32 id}
             3  int64 timestamp (ms) of the last record that the snapshot covers
             4  nothing
-            5  int16 kraft.version        voters in the configuration (0) or in the log (1, KIP-853)
+            5  int16 kraft.version        the voters are in the configuration (0) or in the log (1, KIP-853)
             6  array {int32 id, uuid directory, array {string name, string host, uint16 port},
                       {int16 min, int16 max} kraft.version}
-            and in each struct a section of tagged fields, empty
+            each struct ends with an empty section of tagged fields
 
 Source: ControlRecordType and the messages LeaderChangeMessage, SnapshotHeaderRecord,
 SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
 """
 
-# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
+# No `from __future__ import annotations` here: the wire types are read from the annotations, which must not be strings.
 
 import struct
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -54,13 +54,13 @@ class SnapshotFooter(NamedTuple):
 
 
 class KRaftVersion(NamedTuple):
-    """1 if the voters are in the log, 0 if in the configuration."""
+    """The location of the voters: 1 the log, 0 the configuration."""
 
     kraft_version: wire.Int16
 
 
 class VoterEndpoint(NamedTuple):
-    """A voter's listener for other voters."""
+    """A listener of a voter, to which other voters connect."""
 
     name: wire.Text
     host: wire.Text
@@ -131,7 +131,7 @@ _TYPES = {record_class: kind for kind, record_class in _CLASSES.items()}
 
 
 def encode_control_record(record: ControlRecord) -> tuple[bytes, bytes]:
-    """Return `(key, value)` of a control record."""
+    """Encode a control record; return `(key, value)`."""
     written: Any = record
     if isinstance(record, LeaderChange):
         voters, granting = (tuple(map(_Member, ids)) for ids in (record.voters, record.granting_voters))
@@ -147,7 +147,7 @@ def encode_control_record(record: ControlRecord) -> tuple[bytes, bytes]:
 def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
     """Parse a control record.
 
-    Raises UnsupportedRecord for another type or a newer version, MalformedRecord for invalid bytes.
+    Raises UnsupportedRecord if its type or version is unknown, and MalformedRecord if its bytes are invalid.
     """
     try:
         _, kind = _KEY.unpack_from(key)
@@ -155,16 +155,16 @@ def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
         return _decode(kind, version, value)
     except (IndexError, struct.error, UnicodeDecodeError, ProtocolError) as error:
         raise wire.MalformedRecord(
-            f"control record with a key of {len(key)} and a value of {len(value)} bytes: {error}"
+            f"control record with a key of {len(key)} bytes and a value of {len(value)} bytes: {error}"
         ) from None
 
 
 def _decode(kind: int, version: int, value: bytes) -> ControlRecord:
     if version != 0 and not (version == 1 and kind == LEADER_CHANGE):
-        raise wire.UnsupportedRecord(f"control record of type {kind}: version {version}, only 0 is known")
+        raise wire.UnsupportedRecord(f"control record of type {kind} has unknown version {version}")
     record_class = _CLASSES.get(kind)
     if record_class is None:
-        raise wire.UnsupportedRecord(f"control record of type {kind}: 2 to 6 are known")
+        raise wire.UnsupportedRecord(f"control record of unknown type {kind}, expected 2 to 6")
     record, _ = read_struct(layout(record_class, version), value, 2)
     if isinstance(record, _LeaderChange):
         voters, granting = (tuple(member.id for member in members) for members in record[1:])

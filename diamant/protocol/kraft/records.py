@@ -1,12 +1,12 @@
 """The records of `__cluster_metadata-0`, a KRaft controller's metadata of topics, configs, users and brokers.
 
-A record's value, in the log and in snapshots alike:
+In the log and in snapshots, a record's value is:
 
     uvarint  frame version   1
     uvarint  api key         type of the record, see `RECORD_TYPES`
     uvarint  record version
     ...      the version's fields, in the order of the class below
-    uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
+    uvarint  number of tagged fields, then for each, by ascending tag: uvarint tag, uvarint size, content
 
 The classes declare the fields (`typed_records/layout.py`), with Kafka's defaults. Layouts are those of Kafka 4.4.0
 (metadata.version 7 to 33).
@@ -14,7 +14,7 @@ The classes declare the fields (`typed_records/layout.py`), with Kafka's default
     TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00
 """
 
-# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
+# No `from __future__ import annotations` here: the wire types are read from the annotations, which must not be strings.
 
 import struct
 from functools import cache
@@ -29,20 +29,20 @@ from diamant.protocol.typed_records.layout import RecordLayout, Since, Tag, arra
 FRAME_VERSION = 1
 
 MIN_METADATA_VERSION = 7
-"""3.3-IV3, the minimum of Kafka 4."""
+"""3.3-IV3, the minimum in Kafka 4."""
 MAX_METADATA_VERSION = 33
-"""4.4-IV2, the level with which Kafka 4.4 formats directories."""
+"""4.4-IV2, the level at which Kafka 4.4 formats directories."""
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
-"""PartitionChangeRecord.leader if the record does not change the leader."""
+"""Value of PartitionChangeRecord.leader in a record that does not change the leader."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
-"""ConfigRecord.resource_type (`ConfigResource.Type`). A broker's name is its decimal id; `""` means all brokers."""
+"""Values of ConfigRecord.resource_type (`ConfigResource.Type`). A broker's name is its decimal id, or `""` for all brokers."""
 
 
 class Endpoint(NamedTuple):
@@ -63,13 +63,13 @@ class FeatureRange(NamedTuple):
 
 
 class QuotaEntity(NamedTuple):
-    """The entity of a quota: type `user`, `client-id` or `ip`; name None is the default of that type."""
+    """The entity of a quota. Its type is `user`, `client-id` or `ip`; its name is None for the default of that type."""
 
     entity_type: wire.Text
     entity_name: wire.NullableText
 
 
-# Cached: the partitions have few distinct arrays.
+# Encoded arrays are cached, because partitions have few distinct ones.
 Int32s: TypeAlias = Annotated[tuple[int, ...], wire.remembering(wire.array_type(wire.INT32))]
 NullableInt32s: TypeAlias = Annotated[
     tuple[int, ...] | None, wire.remembering(wire.array_type(wire.INT32, is_nullable=True))
@@ -132,7 +132,7 @@ class PartitionRecord(FrozenRecord):
 
 
 class ConfigRecord(FrozenRecord):
-    """A config of a topic, broker, ... was set, or with value None reset to its default."""
+    """A config of a topic, broker or other resource was set, or, if the value is None, reset to its default."""
 
     resource_type: wire.Int8
     resource_name: wire.Text
@@ -143,7 +143,8 @@ class ConfigRecord(FrozenRecord):
 class PartitionChangeRecord(FrozenRecord):
     """A partition changed; None (-2 for the leader, -1 for the recovery state) leaves a field unchanged.
 
-    Every change increments the partition epoch. Any leader but -2, even -1 or the old leader, increments the leader epoch.
+    Every change increments the partition epoch. Unless `leader` is -2, it also increments the leader epoch, even if `leader` is
+    -1 or the current leader.
     """
 
     partition_id: wire.Int32 = -1
@@ -180,7 +181,7 @@ class RemoveTopicRecord(FrozenRecord):
 
 
 class DelegationTokenRecord(FrozenRecord):
-    """A delegation token; times in ms."""
+    """A delegation token; times are in ms."""
 
     owner: wire.Text
     requester: wire.Text
@@ -229,8 +230,8 @@ class ProducerIdsRecord(FrozenRecord):
 class BrokerRegistrationChangeRecord(FrozenRecord):
     """A registered broker changed.
 
-    `fenced`: -1 unfenced, 1 fenced, 0 unchanged. `in_controlled_shutdown`: 1 yes, 0 unchanged. Empty `log_dirs` and
-    `cordoned_log_dirs` None: unchanged.
+    `fenced`: -1 unfenced, 1 fenced, 0 unchanged. `in_controlled_shutdown`: 1 yes, 0 unchanged. `log_dirs` is empty if unchanged,
+    `cordoned_log_dirs` is None if unchanged.
     """
 
     broker_id: wire.Int32
@@ -242,7 +243,7 @@ class BrokerRegistrationChangeRecord(FrozenRecord):
 
 
 class AccessControlEntryRecord(FrozenRecord):
-    """An ACL, in numeric codes of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+    """An ACL, with the numeric codes of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
 
     id: wire.Id
     resource_type: wire.Int8
@@ -261,11 +262,11 @@ class RemoveAccessControlEntryRecord(FrozenRecord):
 
 
 class NoOpRecord(FrozenRecord):
-    """No change; a real controller writes one every 500 ms."""
+    """No change. Kafka's controllers write one every 500 ms."""
 
 
 class ZkMigrationStateRecord(FrozenRecord):
-    """0 none, 1 migration, 2 pre-migration, 3 post-migration; removed in Kafka 4."""
+    """The state of the migration from ZooKeeper: 0 none, 1 migration, 2 pre-migration, 3 post-migration; removed in Kafka 4."""
 
     zk_migration_state: wire.Int8
 
@@ -278,7 +279,7 @@ class RemoveUserScramCredentialRecord(FrozenRecord):
 
 
 class BeginTransactionRecord(FrozenRecord):
-    """Begins a metadata transaction: later records take effect at EndTransactionRecord."""
+    """A metadata transaction begins: the records that follow take effect at EndTransactionRecord."""
 
     name: Annotated[wire.NullableText, Tag(0)] = None
 
@@ -397,14 +398,14 @@ _VERSION_FROM_METADATA_VERSION: dict[type[Any], tuple[tuple[int, int], ...]] = {
     PartitionRecord: ((23, 2), (17, 1)),
     PartitionChangeRecord: ((23, 2), (17, 1)),
 }
-"""(from metadata.version, record version), newest first; 0 below the last row (`MetadataVersion`)."""
+"""(first metadata.version, record version), newest first; before the last one, the record version is 0 (`MetadataVersion`)."""
 
 
 def record_version(record: MetadataRecord, metadata_version: int) -> int:
     """Return the record version that a controller at `metadata_version` writes for `record`."""
     record_class = type(record)
     if isinstance(record, BrokerRegistrationChangeRecord):
-        # The lowest version that fits the record (`BrokerRegistrationTracker`'s counterpart in ReplicationControlManager).
+        # The lowest version that has all fields of the record, as in Kafka's ReplicationControlManager.
         if record.cordoned_log_dirs is not None:
             return 3
         if record.log_dirs:
@@ -419,9 +420,9 @@ def record_version(record: MetadataRecord, metadata_version: int) -> int:
 def encode_record(
     record: MetadataRecord, *, metadata_version: int = MAX_METADATA_VERSION, version: int | None = None
 ) -> bytes:
-    """Return the value of `record`, including its frame, in the version for `metadata_version` or in `version`.
+    """Encode `record`, including its frame, in `version`, or by default in the version for `metadata_version`.
 
-    Raises MalformedRecord if the version cannot represent a field's value.
+    Raises MalformedRecord if the version cannot represent the value of a field.
     """
     if version is None:
         version = record_version(record, metadata_version)
@@ -441,17 +442,17 @@ def encode_record(
 def decode_record(value: bytes) -> MetadataRecord:
     """Parse the value of a record, including its frame. Unknown tags are skipped.
 
-    Raises UnsupportedRecord for an api key or version not in `RECORD_TYPES`; MalformedRecord for bytes that violate the layout,
-    or are left over.
+    Raises UnsupportedRecord if the api key or the version is not in `RECORD_TYPES`, and MalformedRecord if the bytes violate the
+    layout or some are left over.
     """
-    # In all existing records the three numbers of the frame have one byte each.
+    # In all existing records, the three numbers of the frame have one byte each.
     if len(value) < 4 or value[0] != FRAME_VERSION:
         raise wire.MalformedRecord(
             f"frame begins with {bytes(value[:4]).hex() or 'nothing'}, expected frame version {FRAME_VERSION}"
         )
     api_key, version, position = value[1], value[2], 3
     if api_key > 0x7F or version > 0x7F:
-        raise wire.UnsupportedRecord(f"frame begins with {bytes(value[:4]).hex()}: no such record")
+        raise wire.UnsupportedRecord(f"frame begins with {bytes(value[:4]).hex()}; no record up to Kafka 4.4 does")
     form = _layout(api_key, version)
     try:
         record, position = read_struct(form, value, 3)
@@ -460,7 +461,9 @@ def decode_record(value: bytes) -> MetadataRecord:
             f"{form.record_class.__name__} v{version} is cut off at {len(value)} bytes"
         ) from None
     except UnicodeDecodeError as error:
-        raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
+        raise wire.MalformedRecord(
+            f"{form.record_class.__name__} v{version}: a string is not UTF-8: {error}"
+        ) from error
     except ProtocolError as error:
         raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: {error}") from error
     if position != len(value):
