@@ -24,5 +24,5 @@ def murmur2(key: bytes) -> int:
 
 
 def default_partitions(key: bytes, count: int) -> tuple[int, int]:
-    """Return the partitions, of `count`, that the default partitioners of Java and librdkafka choose for a key."""
+    """Return the partitions (of `count`) that Java's and librdkafka's default partitioners choose for a key."""
     return murmur2(key) % count, crc32(key) % count

@@ -1,10 +1,10 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: request and response of a member without changes.
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: the request and the response if nothing has changed.
 
 Request:
 
     group_id, member_id  string, string
     member_epoch         int32
-    instance_id, rack_id nullable string               [from here on null: unchanged]
+    instance_id, rack_id nullable string               [null here and below: unchanged]
     rebalance_timeout_ms int32                         [-1: unchanged]
     subscribed_topic_names  nullable array of string
     subscribed_topic_regex  nullable string            [1]
@@ -41,7 +41,7 @@ _EPOCH_AND_INTERVAL = Struct(">iiBB")
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """A request; None, and -1 for the timeout, mean "unchanged"."""
+    """A request. Fields that have not changed are None, or -1 for the timeout."""
 
     group_id: str
     member_id: str
@@ -56,7 +56,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
 
 
 def decode_unchanged(version: int, body: memoryview) -> ConsumerGroupHeartbeat | None:
-    """Decode a request of version 0 or 1 without changes; None for any other request, valid or not."""
+    """Decode a request of version 0 or 1 that reports no changes. Return None for any other request, valid or not."""
     end = len(body)
     try:
         group_id, position = read_compact_string(body, 0, end)
@@ -70,7 +70,7 @@ def decode_unchanged(version: int, body: memoryview) -> ConsumerGroupHeartbeat |
 
 
 def encode_without_assignment(member_id: str, member_epoch: int, heartbeat_interval_ms: int) -> bytes:
-    """Return the body of a response without error and assignment, equal in all versions."""
+    """Encode a response without an error or an assignment, without its header. It is the same in all versions."""
     return (
         bytes(7)
         + encode_compact_string(member_id)

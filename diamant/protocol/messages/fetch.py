@@ -28,8 +28,8 @@ Response:
         [11+: preferred_read_replica int32], records bytes,
         [12+: tagged field 0: diverging epoch int32, end offset int64], [16+: tagged field 1: current leader]
 
-A response is a list of buffers and chunks of record data from the storage (memory, or a range of a file), which this module
-does not read. `records` are empty, never null, if there are none: librdkafka drops a response with null records.
+An encoded response is a list of buffers and of chunks of record data from storage (in memory, or a range of a file), which this
+module does not read. Without records, `records` is empty but never null: librdkafka drops a response with null records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 class FetchPartition(NamedTuple):
-    """One partition to fetch from. Fields missing in the version are -1."""
+    """A partition to fetch from. Fields that the version lacks are -1."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     current_leader_epoch: int
@@ -75,7 +75,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchTopic(NamedTuple):
-    """Versions from 13 on have a topic id (None if zero) and no name, earlier ones a name."""
+    """A topic to fetch from. From version 13 on it has a topic id (None if zero) and no name, before that only a name."""
 
     name: str | None
     topic_id: UUID | None
@@ -83,7 +83,7 @@ class FetchTopic(NamedTuple):
 
 
 class ForgottenTopic(NamedTuple):
-    """Partition indexes to remove from the fetch session."""
+    """A topic's partitions to remove from the fetch session."""
 
     name: str | None
     topic_id: UUID | None
@@ -91,7 +91,7 @@ class ForgottenTopic(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """`replica_id` is -1 for consumers; `session_id` 0 and `session_epoch` -1 mean no session."""
+    """A request. `replica_id` is -1 for consumers; `session_id` 0 and `session_epoch` -1 mean that there is no session."""
 
     max_wait_ms: int
     min_bytes: int
@@ -106,9 +106,9 @@ class FetchRequest(NamedTuple):
 
 
 class FetchPartitionResult(NamedTuple):
-    """`records` are chunks in order, of `records_size` bytes together.
+    """The result for one partition. `records` are chunks in order, of `records_size` bytes in total.
 
-    `aborted_transactions`: (producer id, first offset), ascending by offset; None (null) for read_uncommitted.
+    `aborted_transactions`: (producer id, first offset), in ascending order of offset; None (null) for read_uncommitted.
     `diverging_epoch`: (epoch, end offset), 12+ only. `current_leader`: (broker, epoch), 16+ only. `preferred_read_replica`: 11+.
     """
 
@@ -126,7 +126,7 @@ class FetchPartitionResult(NamedTuple):
 
 
 class FetchTopicResult(NamedTuple):
-    """`name` is used up to version 12, `topic_id` from 13."""
+    """The result for one topic. `name` is used up to version 12, `topic_id` from version 13 on."""
 
     name: str | None
     topic_id: UUID | None
@@ -135,7 +135,7 @@ class FetchTopicResult(NamedTuple):
 
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
 
-# The fields from replica_id (up to 14) or max_wait_ms (15+) up to the topics.
+# The fields before the topics, beginning with replica_id (up to 14) or max_wait_ms (15+).
 _REQUEST_4 = Struct(">iiiib")
 _REQUEST_7 = Struct(">iiiibii")
 _REQUEST_15 = Struct(">iiibii")
@@ -192,7 +192,7 @@ def _decode(version: int, body: memoryview) -> FetchRequest:
     elif is_flexible:
         position = skip_tags(body, position, end)
     if position > end:
-        raise ProtocolError(f"the request ends {position - end} bytes before its content")
+        raise ProtocolError(f"the request is {position - end} bytes too short")
     return FetchRequest(
         max_wait_ms,
         min_bytes,
@@ -208,7 +208,7 @@ def _decode(version: int, body: memoryview) -> FetchRequest:
 
 
 def _read_topics(version: int, body: memoryview, position: int, end: int) -> tuple[list[FetchTopic], int, int]:
-    """Read the topics. Returns them, the number of their partitions, and the position after them."""
+    """Read the topics; return them, the number of their partitions, and the position after them."""
     is_flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_length if is_flexible else read_array_length
     row = _PARTITION_REQUEST_12
@@ -261,7 +261,7 @@ def _read_name(body: memoryview, position: int, end: int, is_flexible: bool) -> 
 def _read_forgotten(
     version: int, body: memoryview, position: int, end: int, total: int
 ) -> tuple[list[ForgottenTopic], int]:
-    """Read the forgotten topics; `total` is the number of partitions read before."""
+    """Read the forgotten topics; return them, and the position after them. `total` partitions have been read before."""
     is_flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_length if is_flexible else read_array_length
     name: str | None = None
@@ -286,17 +286,17 @@ def _read_forgotten(
 
 
 def _read_tags(body: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the tagged fields of a request of 15+; return the replica id of tag 1 (replica state), or -1."""
+    """Read the tagged fields of a request (15+); return the replica id in tag 1 (replica state) or -1, and the position after."""
     replica_id = -1
     count, position = read_uvarint(body, position)
     for _ in range(count):
         tag, position = read_uvarint(body, position)
         size, position = read_uvarint(body, position)
         if size > end - position:
-            raise ProtocolError(f"tagged field of {size} bytes at {position}, {end - position} bytes left")
+            raise ProtocolError(f"tagged field of {size} bytes at {position}, but {end - position} bytes are left")
         if tag == 1:
             if size < 4:
-                raise ProtocolError(f"replica state of {size} bytes")
+                raise ProtocolError(f"replica state of {size} bytes, expected at least 4")
             (replica_id,) = INT32.unpack_from(body, position)
         position += size
     return replica_id, position
@@ -308,7 +308,7 @@ _EMPTY_RESPONSE = Struct(">ihiBB")  # flexible, without topics
 # A partition up to its aborted transactions.
 _PARTITION_4 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
-# The same without aborted transactions (null), with preferred read replica (-1) and, up to 11, the records' length.
+# The same with null for the aborted transactions, then the preferred read replica (11+) and the records' length (up to 11).
 _QUIET_PARTITION_4 = Struct(">ihqqii")
 _QUIET_PARTITION_5 = Struct(">ihqqqii")
 _QUIET_PARTITION_11 = Struct(">ihqqqiii")
@@ -329,7 +329,7 @@ def encode_fetch_response(
 ) -> list[Any]:
     """Encode a response of version 4 to 18, without its header, as buffers and record chunks in order.
 
-    Chunks are the unchanged items of `FetchPartitionResult.records`. `node_endpoints`: addresses of the current leaders (16+).
+    The chunks are the items of `FetchPartitionResult.records`, unchanged. `node_endpoints` are the leaders' addresses (16+).
     """
     if version >= FIRST_FLEXIBLE:
         if not topics:
@@ -434,7 +434,7 @@ def _encode_flexible(
             elif diverging is None:
                 buffer.append(0)
             else:
-                # One tagged field: tag 0, 13 bytes, themselves ended by an empty block of tagged fields.
+                # One tagged field: tag 0 with 13 bytes, the last of which is an empty block of tagged fields.
                 buffer += _DIVERGING_EPOCH.pack(1, 0, 13, *diverging, 0)
         buffer.append(0)
     buffer += tags

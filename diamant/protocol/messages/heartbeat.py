@@ -1,6 +1,6 @@
 """Heartbeat (key 12): the request decoder, versions 0 to 4.
 
-Request (4 in the flexible encoding):
+Request (version 4 has the flexible encoding):
 
     group_id             string
     generation           int32
@@ -34,7 +34,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 def decode_heartbeat_request(version: int, body: memoryview) -> HeartbeatRequest:
-    """Decode a request of version 0 to 4; ignores bytes after it. Raises ProtocolError."""
+    """Decode a request of version 0 to 4, ignoring bytes after it. Raises ProtocolError if it is malformed."""
     read_text = read_compact_string if version >= FIRST_FLEXIBLE else read_string
     end = len(body)
     try:

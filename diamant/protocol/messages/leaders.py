@@ -1,9 +1,9 @@
-"""The leaders that responses to Produce (10+), Fetch (16+) and ShareFetch name with leadership errors (KIP-951).
+"""The leaders that responses to Produce (10+), Fetch (16+) and ShareFetch contain along with leadership errors (KIP-951).
 
-of a partition    current leader   int32 id, int32 leader epoch
-of the response   array of (node_id int32, host string, port int32, rack nullable string)
+per partition   current leader   int32 id, int32 leader epoch
+per response    array of (node_id int32, host string, port int32, rack nullable string)
 
-In responses to Produce and Fetch both are tagged fields; the array has tag 0.
+In responses to Produce and Fetch, both are tagged fields; the array has tag 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def encode_node_endpoints(nodes: Iterable[tuple[int, str, int, str | None]]) -> 
 
 
 def encode_nodes(nodes: Iterable[tuple[int, str, int, str | None]]) -> bytes:
-    """Encode the array of (node id, host, port, rack) of each leader."""
+    """Encode an array with (node id, host, port, rack) of each leader."""
     entries: Sequence[bytes] = [
         INT32.pack(node_id) + encode_compact_string(host) + INT32.pack(port) + encode_compact_string(rack) + NO_TAGS
         for node_id, host, port, rack in nodes

@@ -19,7 +19,7 @@ FIRST_FLEXIBLE = 6
 
 
 class ListOffsetsPartitionResult(NamedTuple):
-    """The result for one partition; offset and timestamp are -1 after an error or if no record matches."""
+    """The result for one partition. Offset and timestamp are -1 if there is an error or no record matches."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     error_code: int = 0

@@ -14,7 +14,7 @@
     cluster authorized operations int32                [8 to 10]
     error_code        int16                            [13+]
 
-Clients request all topics repeatedly. `encode_metadata_topic` encodes one topic; until the topic changes, callers may cache
+Clients request all topics again and again. `encode_metadata_topic` encodes one topic; until the topic changes, callers may cache
 the bytes and pass them to `encode_metadata_response` instead of the topic.
 """
 
@@ -30,7 +30,7 @@ from diamant.protocol.primitives import INT16, INT32, encode_compact_string, enc
 FIRST_FLEXIBLE = 9
 
 OPERATIONS_NOT_ASKED_FOR = -(1 << 31)
-"""Value of authorized operations that the client did not request."""
+"""Value of the authorized operations if the client did not request them."""
 
 
 class MetadataBroker(NamedTuple):
@@ -41,7 +41,7 @@ class MetadataBroker(NamedTuple):
 
 
 class MetadataPartition(NamedTuple):
-    """One partition; `replicas`, `isr` and `offline` are node ids."""
+    """A partition; `replicas`, `isr` and `offline` are node ids."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     leader_id: int
@@ -53,7 +53,7 @@ class MetadataPartition(NamedTuple):
 
 
 class MetadataTopic(NamedTuple):
-    """One topic. `name` is None for an unknown topic id (12+, "" before); `topic_id` is sent from version 10 on."""
+    """A topic. `name` is None for an unknown topic id, sent as "" before version 12; `topic_id` is sent from version 10 on."""
 
     name: str | None
     topic_id: UUID | None
@@ -118,7 +118,7 @@ def encode_metadata_topic(version: int, topic: MetadataTopic) -> bytes:
     if version >= 1:
         parts.append(b"\x01" if topic.is_internal else b"\x00")
     parts.append(count(len(topic.partitions)))
-    # On one node most partitions have the same replicas: encode each list once.
+    # Encode each list of nodes once: on a single node, most partitions have the same replicas.
     encoded_nodes: dict[tuple[int, ...], bytes] = {}
 
     def nodes(node_ids: Sequence[int]) -> bytes:

@@ -13,8 +13,8 @@ Response:
       name               string                        [or topic_id uuid]
       partitions         array of index int32, error_code int16
 
-A consumer repeatedly commits all its partitions at once, mostly without metadata. The rows of a topic then have one size: they
-are read as columns, and stay columns up to the log. Equal partitions have equal responses.
+Consumers usually commit all their partitions together, without metadata. All rows of a topic then have the same size, so they are
+read as columns, and stay columns until they are appended to the log. Commits of the same partitions have the same response.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from diamant.protocol.primitives import (
 NO_LEADER_EPOCH = -1
 
 MAX_PARTITIONS = 1_000_000
-"""Maximum number of partitions in a request, so that a few bytes per partition cannot become gigabytes."""
+"""Maximum number of partitions in a request. Without it, a few bytes per partition could become gigabytes of memory."""
 
 MAX_REMEMBERED_PARTITIONS = 100
-"""Maximum number of partitions in a cached response of a topic (1,024 entries, at most 5 MB), and of rows read at once."""
+"""Up to this number of partitions, a topic's response is cached (1,024 entries, at most 5 MB) and its rows are read together."""
 
 
 class TopicOffsets(NamedTuple):
-    """Offsets to commit for partitions of a topic: columns of equal length.
+    """Offsets to commit for partitions of a topic, in columns of equal length.
 
-    `name` is "" or `topic_id` None if the request does not have it. `metadata` is None if no partition has any.
+    `name` is "" or `topic_id` is None if the request does not contain it. `metadata` is None if no partition has any.
     """
 
     name: str
@@ -63,7 +63,7 @@ class TopicOffsets(NamedTuple):
     metadata: Sequence[str] | None
 
     def rows(self, wanted: Sequence[int]) -> TopicOffsets:
-        """Return the rows at the given positions."""
+        """Return only the rows with the given indexes."""
         return self._replace(
             partitions=tuple([self.partitions[row] for row in wanted]),
             offsets=[self.offsets[row] for row in wanted],
@@ -73,7 +73,7 @@ class TopicOffsets(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The fields of one version."""
+    """The encoding of one version, and the fields that it has."""
 
     is_flexible: bool
     has_leader_epoch: bool
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
 _ROW = Struct(">iq")
 _ROW_WITH_EPOCH = Struct(">iqi")
-# A row without metadata. The last field is the metadata's length, in flexible versions with the number of tagged fields.
+# A row without metadata. The last field is the metadata's length, in flexible versions followed by the number of tagged fields.
 _BARE_ROW = "iqH"
 _BARE_ROW_WITH_EPOCH = "iqiH"
 _NO_METADATA = frozenset({0, 0xFFFF})
@@ -93,7 +93,10 @@ _FLEXIBLE_RESULT = Struct(">ihb")
 
 
 def read_topics(layout: Layout, body: memoryview, position: int, end: int) -> tuple[list[TopicOffsets], int]:
-    """Read the topics of a request. Raises ProtocolError, or IndexError and struct.error at a premature end."""
+    """Read the topics of a request; return them, and the position after them.
+
+    Raises ProtocolError, IndexError, struct.error or UnicodeDecodeError if they are malformed.
+    """
     is_flexible, has_epoch, has_topic_id = layout
     read_count = read_compact_array_length if is_flexible else read_array_length
     read_text = read_compact_string if is_flexible else read_string
@@ -122,7 +125,7 @@ def read_topics(layout: Layout, body: memoryview, position: int, end: int) -> tu
             if position + bare.size <= end:
                 values = bare.unpack_from(body, position)
         width = len(bare_row)
-        # A row's position assumes that all earlier rows have no metadata, so use all columns or none.
+        # Any metadata moves all later rows, so use the columns only if no row has metadata.
         if values and no_metadata.issuperset(values[width - 1 :: width]):
             epochs = values[2::width] if has_epoch else (NO_LEADER_EPOCH,) * count
             topics.append(TopicOffsets(name, topic_id, values[::width], values[1::width], epochs, None))
@@ -143,9 +146,9 @@ def _rows(row: str, count: int) -> Struct:
 def _read_rows(
     layout: Layout, body: memoryview, position: int, end: int, count: int
 ) -> tuple[tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str] | None], int]:
-    """Read partitions one by one, if some have metadata or tagged fields, or if there are none or very many.
+    """Read rows one by one, for a topic in which some have metadata or tagged fields, or which has no rows or very many.
 
-    The metadata column is None if all of it is empty.
+    The metadata column is None if no row has metadata.
     """
     is_flexible, has_epoch, _ = layout
     read_text = read_compact_string if is_flexible else read_string
@@ -164,9 +167,9 @@ def _read_rows(
 
 
 def encode_results(layout: Layout, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]) -> bytes:
-    """Return the topics of the response to `topics`, up to the response's tagged fields.
+    """Encode the topics of the response to `topics`, but not the response's tagged fields, which follow.
 
-    `codes`: the error codes of refused offsets, by topic number and row.
+    `codes` maps (index of the topic, row) to the error code of each refused offset.
     """
     if not codes and len(topics) == 1 and len(topics[0].partitions) <= MAX_REMEMBERED_PARTITIONS:
         name, topic_id, partitions, *_ = topics[0]

@@ -25,8 +25,8 @@ Responses:
     throttle_time_ms     int32                         [OffsetCommit: 3+]
     topics               see `offset_columns`
 
-Hand-written because consumers send one every few seconds, with all their partitions, and a read-process-write loop one per
-transaction.
+Hand-written because consumers send an OffsetCommit with all their partitions every few seconds, and a read-process-write loop
+sends a TxnOffsetCommit in each transaction.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TXN_LAYOUTS = tuple(Layout(version >= 3, version >= 2, version >= TXN_FIRST_WIT
 
 
 class OffsetCommitRequest(NamedTuple):
-    """A request; fields missing in its version have Kafka's default."""
+    """A request. Fields that its version lacks have Kafka's defaults."""
 
     group_id: str
     generation: int
@@ -66,7 +66,7 @@ class OffsetCommitRequest(NamedTuple):
 
 
 class TxnOffsetCommitRequest(NamedTuple):
-    """A request; fields missing in its version have Kafka's default."""
+    """A request. Fields that its version lacks have Kafka's defaults."""
 
     transactional_id: str
     group_id: str
@@ -79,7 +79,7 @@ class TxnOffsetCommitRequest(NamedTuple):
 
 
 def decode_offset_commit_request(version: int, body: memoryview) -> OffsetCommitRequest:
-    """Decode a request of version 2 to 10; ignores bytes after it. Raises ProtocolError."""
+    """Decode a request of version 2 to 10, ignoring bytes after it. Raises ProtocolError if it is malformed."""
     try:
         return _decode(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -87,7 +87,7 @@ def decode_offset_commit_request(version: int, body: memoryview) -> OffsetCommit
 
 
 def decode_txn_offset_commit_request(version: int, body: memoryview) -> TxnOffsetCommitRequest:
-    """Decode a request of version 0 to 6; ignores bytes after it. Raises ProtocolError."""
+    """Decode a request of version 0 to 6, ignoring bytes after it. Raises ProtocolError if it is malformed."""
     try:
         return _decode_txn(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -143,14 +143,14 @@ def _read_to_end(layout: Layout, body: memoryview, position: int, end: int) -> l
     if layout.is_flexible:
         position = skip_tags(body, position, end)
     if position > end:
-        raise ProtocolError(f"the request ends {position - end} bytes before its content")
+        raise ProtocolError(f"the request is {position - end} bytes too short")
     return topics
 
 
 def encode_offset_commit_response(
     version: int, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]
 ) -> bytes:
-    """Return the body of the response to `topics` in version 2 to 10; `codes` as in `offset_columns.encode_results`."""
+    """Encode the response to `topics` in version 2 to 10, without its header. For `codes` see `offset_columns.encode_results`."""
     throttle = b"\0\0\0\0" if version >= FIRST_WITH_THROTTLE_TIME else b""
     return throttle + _encode_results(_LAYOUTS[version], topics, codes)
 
@@ -158,7 +158,7 @@ def encode_offset_commit_response(
 def encode_txn_offset_commit_response(
     version: int, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]
 ) -> bytes:
-    """Return the body of the response to `topics` in version 0 to 6; `codes` as in `offset_columns.encode_results`."""
+    """Encode the response to `topics` in version 0 to 6, without its header. For `codes` see `offset_columns.encode_results`."""
     return b"\0\0\0\0" + _encode_results(_TXN_LAYOUTS[version], topics, codes)
 
 

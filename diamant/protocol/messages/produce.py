@@ -21,8 +21,8 @@ Response:
         [8+: record_errors array of (int32, nullable string), error_message nullable string]
     throttle_time_ms  int32
 
-Hand-written because this is the hot path: records are slices of the request's body, not copies. The tagged fields of 10+ (new
-leader, its endpoint; `leaders.py`) accompany leadership errors, which a single node never returns.
+Hand-written because this is the hot path: records are slices of the request's body, not copies. From version 10 on, a leadership
+error comes with tagged fields for the new leader and its endpoint (`leaders.py`); a single node never returns such an error.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 class ProducePartition(NamedTuple):
-    """`records` is a slice of the request's body, writable if the body is; None if the client sent null."""
+    """A partition's records: a slice of the request's body, writable if the body is; None if the client sent null."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     records: memoryview | None
 
 
 class ProduceTopic(NamedTuple):
-    """Version 13 has a topic id (None if zero) and no name, earlier versions a name."""
+    """A topic to produce to. In version 13 it has a topic id (None if zero) and no name, before that only a name."""
 
     name: str | None
     topic_id: UUID | None
@@ -78,7 +78,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProducePartitionResult(NamedTuple):
-    """`record_errors`: (record index within the batch, message or None) of refused records (8+)."""
+    """The result for one partition. `record_errors` (8+) has (index within the batch, message or None) of each refused record."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     error_code: int
@@ -88,11 +88,11 @@ class ProducePartitionResult(NamedTuple):
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
     current_leader: tuple[int, int] | None = None
-    """The leader and its epoch, if the request went to another broker (10+)."""
+    """The leader and its epoch (10+), if this broker is not the leader."""
 
 
 class ProduceTopicResult(NamedTuple):
-    """`name` is used up to version 12, `topic_id` from 13."""
+    """The result for one topic. `name` is used up to version 12, `topic_id` from version 13 on."""
 
     name: str | None
     topic_id: UUID | None
@@ -149,13 +149,13 @@ def _decode(version: int, body: memoryview) -> ProduceRequest:
             if length >= 0:
                 stop = position + length
                 if stop > end:
-                    raise ProtocolError(f"records of {length} bytes at {position}, {end - position} bytes left")
+                    raise ProtocolError(f"records of {length} bytes at {position}, but {end - position} bytes are left")
                 partitions.append(_new(ProducePartition, (index, body[position:stop])))
                 position = stop
             elif length == -1:
                 partitions.append(ProducePartition(index, None))
             else:
-                raise ProtocolError(f"records of {length} bytes at {position}")
+                raise ProtocolError(f"records of {length} bytes at {position}, expected -1 (null) or more")
             if is_flexible:
                 position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
         topics.append(_new(ProduceTopic, (name, topic_id, partitions)))
@@ -164,12 +164,12 @@ def _decode(version: int, body: memoryview) -> ProduceRequest:
     if is_flexible:
         position = skip_tags(body, position, end)
     if position > end:
-        raise ProtocolError(f"the request ends {position - end} bytes before its content")
+        raise ProtocolError(f"the request is {position - end} bytes too short")
     return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
-# A whole partition without record errors and message. The 0s and 1s are the empty array, the null string and the empty
-# block of tagged fields.
+# A whole partition without record errors and message. The constants passed for the last fields encode an empty array, a null
+# string and an empty block of tagged fields.
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
 _PARTITION_8 = Struct(">ihqqqih")
@@ -189,7 +189,7 @@ def encode_produce_response(
     parts = [INT32.pack(len(topics))]
     for name, _, partitions in topics:
         if name is None:
-            raise ValueError(f"Produce v{version} names topics")
+            raise ValueError(f"Produce v{version} names topics, but a topic has no name")
         parts.append(encode_string(name))
         parts.append(INT32.pack(len(partitions)))
         for index, error_code, base_offset, append_time, log_start_offset, record_errors, message, _ in partitions:
@@ -215,7 +215,7 @@ def _encode_flexible(topics: list[ProduceTopicResult], throttle_time_ms: int, ha
         if has_topic_id:
             parts.append(encode_uuid(topic_id))
         elif name is None:
-            raise ValueError("Produce names topics before version 13")
+            raise ValueError("Produce names topics before version 13, but a topic has no name")
         else:
             parts.append(encode_compact_string(name))
         parts.append(encode_uvarint(len(partitions) + 1))

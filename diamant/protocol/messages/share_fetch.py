@@ -8,7 +8,8 @@
         leader_id, leader_epoch int32, records bytes, acquired_records array of (first, last int64, delivery_count int16)
     node_endpoints    array of (node_id int32, host string, port int32, rack nullable string)
 
-Strings, bytes and arrays are compact. A response is a list of buffers and ranges of files, which this module does not read.
+Strings, bytes and arrays are compact. An encoded response is a list of buffers and of ranges of files, which this module does not
+read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PARTITION = Struct(">ih")
 
 
 class ShareOutcome(NamedTuple):
-    """The outcome of a fetch or an acknowledgement. `current_leader`: (broker, epoch), for a leadership error."""
+    """The outcome of a fetch or an acknowledgement. `current_leader` is (broker, epoch) if there is a leadership error."""
 
     code: int = 0
     message: str | None = None
@@ -39,7 +40,7 @@ DONE = ShareOutcome()
 
 
 class SharedPartition(NamedTuple):
-    """A partition's records, and the outcomes of its fetch and acknowledgement; the latter's leader is not encoded."""
+    """A partition's records, and the outcomes of its fetch and of its acknowledgement, whose current leader is not encoded."""
 
     topic_id: UUID
     partition: int
@@ -56,7 +57,7 @@ def encode_share_fetch_response(
     error: ShareOutcome = DONE,
     node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
 ) -> list[Any]:
-    """Return the body of a response. `error` concerns the whole request; `node_endpoints` are addresses of current leaders."""
+    """Encode a response, without its header. `error` concerns the whole request; `node_endpoints` are the leaders' addresses."""
     topics: dict[UUID, list[SharedPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic_id, []).append(partition)

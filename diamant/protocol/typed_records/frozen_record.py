@@ -1,7 +1,7 @@
 """The base class of immutable values declared by annotations, like frozen dataclasses with keyword arguments.
 
-A dataclass compiles its methods at class creation; for the records of the metadata log that took a tenth of a broker's start.
-Here all classes share one set of methods, which reads the annotations when a class is first used:
+A dataclass compiles its methods when the class is created. For the records of the metadata log, that took a tenth of a
+broker's start-up time. Here all classes share the same methods, which read a class's annotations when it is first used:
 
     class TopicRecord(FrozenRecord):
         name: Text
@@ -9,7 +9,7 @@ Here all classes share one set of methods, which reads the annotations when a cl
 
     TopicRecord(name="a") == TopicRecord(name="a", partition_count=-1)
 
-Where `fields` must return annotation objects, a module cannot postpone annotations (no `from __future__ import annotations`).
+If `fields` must return annotations as objects, the module of the class must not use `from __future__ import annotations`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Field(NamedTuple):
 
 @dataclass_transform(eq_default=True, kw_only_default=True, frozen_default=True)
 class FrozenRecord:
-    """An immutable value: compared by fields, hashable if its fields are; `changed` makes a modified copy."""
+    """An immutable value, compared by its fields, and hashable if they are. `changed` returns a modified copy."""
 
     def __init__(self, **values: Any) -> None:
-        """Set the fields. Raises TypeError for an unknown field, or a missing field without a default."""
+        """Set the fields. Raises TypeError if a field is unknown, or if a field without a default is missing."""
         cls = type(self)
         _, names, defaults = _shape(cls)
         own = self.__dict__
@@ -43,7 +43,7 @@ class FrozenRecord:
             raise TypeError(f"{cls.__name__}: missing {missing}, unknown {unknown}")
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with `values` in place of the values of some fields."""
+        """Return a copy in which the given fields have the given values."""
         return type(self)(**{**self.__dict__, **values})
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -82,7 +82,7 @@ class _Shape(NamedTuple):
 
 
 _SHAPES: dict[type[Any], _Shape] = {}
-"""One entry per record class used."""
+"""One entry for each record class that has been used."""
 
 
 def _shape(cls: type[Any]) -> _Shape:

@@ -5,9 +5,9 @@
         instance_id: Annotated[NullableText, Since(3, default=None)]
         topic_id: Annotated[Id, Since(4), Tag(0)] = NO_ID
 
-Fields are in the order of the class. A struct of a flexible version ends in a tagged section: uvarint count, then for each
-field, by ascending tag, uvarint tag, uvarint size and content. A tagged field at its default is omitted; unknown tags are
-skipped.
+Fields are in the order of the class. In a flexible version, a struct ends with a tagged section: uvarint count, then for each
+field, by ascending tag, uvarint tag, uvarint size and content. A tagged field with its default value is omitted; unknown tags
+are skipped.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from diamant.protocol.typed_records.wire_types import (
 
 
 class Since(NamedTuple):
-    """The first version that has a field, and the `last` one if that is not the newest.
+    """The versions that have a field: from `version` up to `last`.
 
-    `default`: the value in other versions, if the class has no default. `is_ignorable`: other versions omit the field,
-    whatever its value.
+    `default` is the field's value in other versions; if it is not given, the default in the class is used. If `is_ignorable`,
+    other versions omit the field, whatever its value.
     """
 
     version: int
@@ -42,14 +42,14 @@ class Since(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """The tag of a field in the tagged section. `is_always_written`: even at its default."""
+    """The tag of a field in the tagged section. If `is_always_written`, even the field's default value is written."""
 
     number: int
     is_always_written: bool = False
 
 
 class KafkaName(NamedTuple):
-    """A field's name in Kafka's schema, if it differs from ours in more than its form."""
+    """A field's name in Kafka's schema, if it is not simply ours in camel case."""
 
     name: str
 
@@ -61,12 +61,12 @@ class _OfVersion(NamedTuple):
 
 
 def struct_of(record_class: type) -> Any:
-    """Return the annotation of a struct field; a struct is a NamedTuple with declared fields."""
+    """Return the annotation of a field that is a struct, declared as a record class."""
     return _OfVersion(lambda version, is_flexible: layout(record_class, version, is_flexible).wire_type)
 
 
 def nullable_struct_of(record_class: type) -> Any:
-    """Return the annotation of a nullable struct, encoded as in Kafka's tagged fields: a first byte marks presence."""
+    """Return the annotation of a nullable struct. As in Kafka's tagged fields, the first byte is 1 unless the struct is null."""
 
     def at(version: int, is_flexible: bool) -> WireType:
         read_struct, write_struct, _ = layout(record_class, version, is_flexible).wire_type
@@ -105,14 +105,14 @@ class RecordLayout(NamedTuple):
     tagged: tuple[tuple[Tag, Any, str, WireType, Any], ...]
     """(tag, key, name, type, default), by ascending tag."""
     absent: tuple[tuple[str, Any], ...]
-    """(name, default) of fields missing in this version; a record is written only if they are at their default."""
+    """(name, default) of the fields that this version lacks, except ignorable ones. `write_struct` ignores their values."""
     values: Any
-    """Argument of `make`, filled with the defaults of optional fields: a list for a NamedTuple, else a dict."""
+    """The argument of `make`, filled with the defaults of optional fields: a list for a NamedTuple, otherwise a dict."""
     make: Callable[[Any], Any]
 
     @property
     def wire_type(self) -> WireType:
-        """Wire type of a field with this layout."""
+        """The wire type of a field that has this layout."""
         return WireType(partial(read_struct, self), partial(write_struct, self))
 
 
@@ -154,13 +154,13 @@ def _wire_type(record_class: type, field: Field, version: int, is_flexible: bool
             return part.form(is_flexible=is_flexible)
         if isinstance(part, _OfVersion):
             return part.at(version, is_flexible)
-    raise AssertionError(f"{record_class.__name__}.{field.name} names no wire type")
+    raise AssertionError(f"{record_class.__name__}.{field.name}: expected an annotation with a wire type")
 
 
 def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any, int]:
     """Read a struct at a position; return it and the position after it.
 
-    Raises the errors in `wire_types.UNREADABLE`: IndexError and struct.error at a premature end.
+    Raises the errors in `wire_types.UNREADABLE`; IndexError and struct.error mean that the buffer ends too early.
     """
     values = layout.values.copy()
     for key, _, read, _ in layout.plain:
@@ -171,9 +171,9 @@ def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any
 
 
 def write_struct(layout: RecordLayout, out: bytearray, record: Any) -> None:
-    """Append a record; fields missing in this version are omitted, whatever their values.
+    """Append a record to `out`. Fields that the version lacks are omitted, whatever their values.
 
-    Raises OverflowError for strings that are too long; struct.error, TypeError, AttributeError, UnicodeEncodeError or
+    Raises OverflowError if a string is too long, and struct.error, TypeError, AttributeError, UnicodeEncodeError or
     MalformedRecord for other invalid values.
     """
     for _, name, _, write in layout.plain:
@@ -205,14 +205,20 @@ def _read_tagged(buffer: bytes, position: int, layout: RecordLayout, values: Any
         size, position = read_uvarint(buffer, position)
         end = position + size
         if end > len(buffer):
-            raise IndexError(f"tagged field of {size} bytes at position {position}, {len(buffer) - position} left")
+            raise IndexError(
+                f"tagged field of {size} bytes at position {position}, but {len(buffer) - position} are left"
+            )
         if number <= previous:
-            raise MalformedRecord(f"{layout.record_class.__name__}: tag {number} after tag {previous}")
+            raise MalformedRecord(
+                f"{layout.record_class.__name__}: tag {number} after tag {previous}, expected a greater one"
+            )
         previous = number
         for tag, key, name, wire_type, _ in layout.tagged:
             if tag.number == number:
                 values[key], position = wire_type.read(buffer, position)
                 if position != end:
-                    raise MalformedRecord(f"{layout.record_class.__name__}.{name}: tag {number} is not {size} bytes")
+                    raise MalformedRecord(
+                        f"{layout.record_class.__name__}.{name}: tag {number} does not have {size} bytes"
+                    )
         position = end
     return position

@@ -1,9 +1,9 @@
 """Wire types of the fields of records.
 
-Numbers are big-endian, a bool is one byte, a uuid 16 bytes. Other types have two forms. In flexible versions a string or bytes is
-uvarint(size + 1) and the bytes, an array uvarint(count + 1) and the elements; 0 means null. In earlier versions the size of a
-string is an int16; the size of bytes and the count of an array are int32; -1 means null. Wire types annotate record classes
-(`layout.py`):
+Numbers are big-endian, a bool has one byte, a uuid 16 bytes. Other types have two forms. In flexible versions, a string or bytes
+is encoded as uvarint(size + 1) and the bytes, an array as uvarint(count + 1) and the elements; 0 means null. In earlier versions,
+the size of a string is an int16, and the size of bytes and the count of an array are int32; -1 means null. Record classes have
+wire types in their annotations (`layout.py`):
 
     rack: NullableText = None
 """
@@ -18,7 +18,7 @@ from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import read_uvarint
 
 MAX_ELEMENTS = 1_000_000
-"""Limit of elements in one array. A record has at most 8 MiB, so no valid array has more elements."""
+"""Maximum number of elements in one array. A record has at most 8 MiB, so no valid array has more elements."""
 
 
 class MalformedRecord(Exception):
@@ -26,20 +26,20 @@ class MalformedRecord(Exception):
 
 
 class UnsupportedRecord(Exception):
-    """A record of an unknown type or version: a newer Kafka wrote it, and a guess would lose data."""
+    """A record of an unknown type or version. A newer Kafka wrote it, and guessing its content would lose data."""
 
 
 UNREADABLE = (IndexError, struct.error, UnicodeDecodeError, MalformedRecord, ProtocolError)
-"""The errors of a reader: the bytes end too early, a text is not UTF-8, or they violate the layout."""
+"""The errors of readers: the bytes end too early, a string is not UTF-8, or the bytes violate the layout."""
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Takes a buffer and a position; returns the value and the position after it."""
 Writer: TypeAlias = Callable[[bytearray, Any], None]
-"""Appends the bytes of a value."""
+"""Takes a bytearray and a value; appends the value's bytes."""
 
 
 class WireType(NamedTuple):
-    """A wire type. `classic`: reader and writer for versions that are not flexible; None if they do not differ."""
+    """A wire type. `classic` has the reader and the writer for versions that are not flexible; None if they are the same."""
 
     read: Reader
     write: Writer
@@ -81,7 +81,7 @@ def _write_bool(out: bytearray, value: bool) -> None:
 
 _MAX_KNOWN_IDS = 4096
 _known_ids: dict[bytes, UUID] = {}
-"""Cache of UUID objects by bytes, at most `_MAX_KNOWN_IDS`: every partition repeats its topic's and its directory's id."""
+"""Cache of at most `_MAX_KNOWN_IDS` UUID objects by their bytes: each partition repeats the ids of its topic and directories."""
 
 
 def _read_uuid(buffer: bytes, position: int) -> tuple[UUID, int]:
@@ -89,7 +89,7 @@ def _read_uuid(buffer: bytes, position: int) -> tuple[UUID, int]:
     value = _known_ids.get(raw)
     if value is None:
         if len(raw) != 16:
-            raise IndexError(f"uuid at position {position}, {len(raw)} bytes left")
+            raise IndexError(f"uuid at position {position}, but {len(raw)} bytes are left")
         value = UUID(bytes=raw)
         if len(_known_ids) >= _MAX_KNOWN_IDS:
             _known_ids.clear()
@@ -129,7 +129,7 @@ def _classic_size(form: str) -> _Size:
 
     def write(out: bytearray, value: int) -> None:
         if value > largest + 1:
-            raise OverflowError(f"{value - 1} bytes, at most {largest} fit")
+            raise OverflowError(f"size is {value - 1}, expected at most {largest}")
         out += layout.pack(value - 1)
 
     return _Size(read, write)
@@ -151,7 +151,7 @@ def _binary(size: _Size, is_nullable: bool) -> WireType:
             raise MalformedRecord(f"null at byte {position}, expected a value")
         end = start + count - 1
         if end > len(buffer):
-            raise IndexError(f"{count - 1} bytes at position {start}, {len(buffer) - start} bytes left")
+            raise IndexError(f"{count - 1} bytes at position {start}, but {len(buffer) - start} are left")
         return buffer[start:end], end
 
     def write(out: bytearray, value: bytes | None) -> None:
@@ -202,7 +202,7 @@ def _array(size: _Size, element: WireType, is_nullable: bool) -> WireType:
             return (value,), position
         if count - 1 > min(MAX_ELEMENTS, len(buffer) - position):
             raise MalformedRecord(
-                f"array of {count - 1} elements at byte {position}, {len(buffer) - position} bytes left"
+                f"array of {count - 1} elements at byte {position}, but {len(buffer) - position} bytes are left"
             )
         values = []
         for _ in range(count - 1):
@@ -224,13 +224,13 @@ def _array(size: _Size, element: WireType, is_nullable: bool) -> WireType:
 
 
 def array_type(element: WireType, *, is_nullable: bool = False) -> WireType:
-    """Return the type of an array; its value is a tuple."""
+    """Return the type of an array, whose values are tuples."""
     classic = _array(_LONG, element.form(is_flexible=False), is_nullable)
     return _array(_COMPACT, element, is_nullable)._replace(classic=classic[:2])
 
 
 def remembering(wire_type: WireType) -> WireType:
-    """Return the type with a cache of its last 256 encoded values, which must be hashable; flexible versions only."""
+    """Return the type with a cache of the last 256 encoded values. The values must be hashable; for flexible versions only."""
 
     @lru_cache(maxsize=256)
     def encoded(value: tuple[Any, ...] | None) -> bytes:
