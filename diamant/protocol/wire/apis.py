@@ -1,10 +1,11 @@
 """The APIs of the Kafka protocol: their keys, names, version ranges and encodings.
 
-The ranges are those of the Apache Kafka 4.3 broker listener. A broker must advertise only APIs of this table that have a handler:
-an advertised key without a handler makes clients loop, an absent key makes them fall back.
+The ranges are those of a broker's listener in Apache Kafka 4.3, and include the versions of `newer_schemas`. A broker must
+advertise only those APIs in the table that have a handler: clients try an advertised API again and again, but do without an API
+that is not advertised.
 
-Most APIs are *flexible* (KIP-482) from some version on: compact lengths, tagged fields, request header v2 and response header
-v1. That version follows no pattern; the table lists it.
+Most APIs are *flexible* (KIP-482) from some version on: they have compact lengths, tagged fields, request header v2 and response
+header v1. The table lists this version, which follows no pattern.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ API_VERSIONS = 18
 
 
 NOT_REQUESTED = -(1 << 31)
-"""Value in a response of authorized operations that the client did not request."""
+"""Value of a response's authorized operations if the client did not request them."""
 
 
 class ApiRange(NamedTuple):
@@ -29,14 +30,14 @@ class ApiRange(NamedTuple):
     max: int
 
     def holds(self, version: int) -> bool:
-        """True if the range contains `version`."""
+        """Return True if the range contains `version`."""
         return self.min <= version <= self.max
 
 
 class _Api(NamedTuple):
     name: str
     advertised: ApiRange | None
-    """None for APIs between brokers and controllers, and for client telemetry, which is not offered."""
+    """None for APIs between brokers and controllers, and for client telemetry, which we do not offer."""
     first_flexible: int | None
     """None if no version is flexible."""
 
@@ -134,13 +135,13 @@ _APIS: dict[int, _Api] = {
 }
 
 API_NAMES: dict[int, str] = {key: api.name for key, api in _APIS.items()}
-"""Kafka's name by key, for all APIs with a schema, served or not."""
+"""Kafka's names of all APIs with a schema, served or not, by key."""
 
 ADVERTISED: dict[int, ApiRange] = {key: api.advertised for key, api in _APIS.items() if api.advertised is not None}
-"""The range to advertise in ApiVersions by key, if there is a handler.
+"""The version range of each API that ApiVersions may advertise, by key.
 
-Produce and JoinGroup start at 0 although Produce 0-2 is refused: librdkafka before 2.11.1 infers features from exact low
-versions. With a minimum of 3 it silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659, KAFKA-19444).
+Produce and JoinGroup begin at 0, although Produce 0-2 is refused, because librdkafka before 2.11.1 infers features from certain
+low versions. If Produce begins at 3, it silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659, KAFKA-19444).
 """
 
 SERVED: dict[int, ApiRange] = {**ADVERTISED, PRODUCE: ApiRange(3, 13)}
@@ -154,16 +155,16 @@ _FIRST_WITH_RESPONSE_TAGS = _FIRST_FLEXIBLE | {API_VERSIONS: _NEVER_FLEXIBLE}
 
 
 def is_served(api_key: int, version: int) -> bool:
-    """True if this version of this API can be decoded and processed."""
+    """Return True if this version of this API can be decoded and processed."""
     served = SERVED.get(api_key)
     return served is not None and served.min <= version <= served.max
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """True if the version has compact lengths and tagged fields; False for unknown keys.
+    """Return True if the version has compact lengths and tagged fields; False for unknown keys.
 
-    Unknown higher versions count as flexible if the known ones are, so that a future client's ApiVersions request can be
-    parsed far enough for a response (KIP-511).
+    Versions above the known ones count as flexible if the highest known one is, so that a future client's ApiVersions request can
+    be parsed far enough to send a response (KIP-511).
     """
     return version >= _FIRST_FLEXIBLE.get(api_key, _NEVER_FLEXIBLE)
 

@@ -1,10 +1,10 @@
-"""Extraction of error codes from an encoded response, by schema and without decoding the rest.
+"""Extracts the error codes from an encoded response by its schema, without decoding the rest.
 
     find = error_code_finder(JOIN_GROUP, 9)
     find(body)         # [27]: codes other than NONE, in order of the fields
 
-For error counts of outgoing responses: skipping a field costs a fraction of decoding it, and nothing is read after the last
-error code. At most the first `MAX_CODES` structures with a code are read, to bound the time for a response with 10,000 topics.
+The errors in outgoing responses are counted this way. Skipping a field takes a fraction of the time of decoding it. Nothing is
+read after the last error code, nor after `MAX_CODES` codes, which bounds the time for a response with 10,000 topics.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _Enough(Exception):
 
 
 def error_code_finder(api_key: int, version: int) -> Callable[[Buffer], list[int]]:
-    """Return a function from a response's body to its error codes other than NONE.
+    """Return a function that takes a response's body and returns its error codes other than NONE.
 
-    Raises ProtocolError if the version is not served. The function raises IndexError or struct.error for a malformed response.
+    Raises ProtocolError if the version is not served. The function raises IndexError or struct.error if a response is malformed.
     """
     response = message_class(api_key, version, "response")
     offset = _offset_of_only_code(response)
@@ -74,7 +74,7 @@ def _holds_codes(field: SchemaField) -> bool:
 
 
 def _offset_of_only_code(response: type) -> int | None:
-    """Return the position of the code, if there is only one code and only fixed-size fields precede it."""
+    """Return the position of the code if there is only one, and only fixed-size fields precede it; otherwise None."""
     fields = [field for field in schema_fields(response) if field.tag is None]
     with_codes = [field for field in fields if _holds_codes(field)]
     if len(with_codes) != 1 or not _is_code(with_codes[0]):
@@ -86,7 +86,7 @@ def _offset_of_only_code(response: type) -> int | None:
 
 
 def _struct_walk(struct: type, *, stops_early: bool = False) -> _Walk:
-    """`stops_early`: the structure is the last one, so fields after its last code need not be walked."""
+    """Return the walk over a structure. If `stops_early`, nothing follows the structure, and the walk ends at its last code."""
     is_flexible = is_flexible_struct(struct)
     fields = [field for field in schema_fields(struct) if field.tag is None]
     if stops_early:
@@ -158,7 +158,10 @@ def _array_walk(field: SchemaField, is_flexible: bool) -> _Walk:
 
 
 def _fixed_layout(struct: type) -> tuple[int, int] | None:
-    """Return (offset of the code, size) of a structure with one code and only fixed-size fields, like most partitions."""
+    """Return (offset of the code, size) of a structure with one code and only fixed-size fields, like most partitions.
+
+    Returns None for any other structure.
+    """
     fields = [field for field in schema_fields(struct) if field.tag is None]
     if sum(map(_holds_codes, fields)) != 1:
         return None

@@ -1,8 +1,8 @@
-"""Error responses, made from the request by schema, for every served API and version.
+"""Makes error responses from requests, by schema, for every served API and version.
 
-An error response is the request's arrays under the response's names, with an error code where clients read it; the API's
-`ErrorShape` says where. All functions work on plain fields, as made by `message_fields`. An element has all of Kafka's names
-for its identity at once (index, partition_index, partition, ...); the encoder leaves out those that a version lacks.
+An error response has the request's arrays under the response's names, with an error code where clients look for it, which the
+API's `ErrorShape` defines. All functions work on plain fields, as returned by `message_fields`. The identity of an element is
+given under all of Kafka's names for it (index, partition_index, partition, ...); the encoder omits names that a version lacks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from diamant.protocol.wire.schema_fields import schema_fields
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields, response_class
 
 Wants: TypeAlias = Callable[[str | None, int | None], bool]
-"""A predicate for (topic, partition). Partition None: the topic as a whole."""
+"""Takes a topic and a partition, or None for the topic as a whole; returns True if this part of a message is wanted."""
 NameOf: TypeAlias = Callable[[Fields], str | None]
-"""Returns the topic of an array's element; None if it has no topic, or a topic that does not exist."""
+"""Takes an element of an array; returns its topic, or None if it has no topic or the topic does not exist."""
 
 
-# Values of fields in an error response, where they differ from the schema's defaults.
+# Values of fields in an error response that differ from the schema's defaults.
 _UNKNOWN: Fields = {
     "base_offset": -1,
     "high_watermark": -1,
@@ -60,10 +60,10 @@ _ID_WORDS = ("name", "group_id", "key", "transactional_id", "user", "feature")
 
 
 class ErrorAnswer:
-    """A maker of responses with one error, for one version of an API that has a shape.
+    """Makes the responses with one error, for one version of an API.
 
-    `message` is used in responses that have a field for it. `is_for_parts`: the error concerns single topics or partitions, so
-    it is never put at the outermost level.
+    `message` is included if the response has a field for it. Set `is_for_parts` if the error concerns single topics or
+    partitions, so that it is never put at the outermost level.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ErrorAnswer:
         return None if outer is None else self._with_identity(request, outer)
 
     def element(self, value: Any) -> Fields:
-        """Return an element of the response with the error, for an element of the request (or of another response)."""
+        """Return the response's element with the error for `value`, an element of the request or of another response."""
         return {**_UNKNOWN, **identity(value), **self._error}
 
     def _with_identity(self, request: Fields, answered: Fields) -> Fields:
@@ -132,7 +132,7 @@ class ErrorAnswer:
 
 
 def refusal(shape: ErrorShape, key: int, version: int, body: memoryview, code: ErrorCode, message: str) -> bytes:
-    """Return the body of the response to a request that is refused as a whole, as Kafka's `getErrorResponse` makes it."""
+    """Encode the response to a request that is refused as a whole, like Kafka's `getErrorResponse`."""
     answer = ErrorAnswer(shape, key, version, code, message, is_for_parts=False)
     fields = answer.whole(message_fields(decode_request(key, version, body))) or {}
     first_version, is_on_top_too, is_only_on_top, deviating = shape.refusal
@@ -170,7 +170,7 @@ def identity(value: Any) -> Fields:
 
 
 def topic_partitions(shape: ErrorShape, request: Fields, name_of: NameOf) -> Iterator[tuple[str | None, int | None]]:
-    """Yield (topic, partition) for each partition of a request, or (topic, None) where it names no partitions."""
+    """Yield (topic, partition) for each partition of a request, or (topic, None) for topics without partitions."""
     if shape.names_topics:
         yield from _parts(request, shape.mirrors, None, name_of)
 
@@ -214,7 +214,7 @@ def _pruned(fields: Fields, mirrors: tuple[Mirror, ...], topic: str | None, want
 
 
 def merge(into: Fields, extra: Fields, mirrors: Iterable[Mirror]) -> None:
-    """Merge the elements of `extra` into another response, into its elements with the same identity where it has them."""
+    """Merge the elements of `extra` into the response `into`: into the elements with the same identity, or else as new ones."""
     for mirror in mirrors:
         if not mirror.response:
             merge(into, extra, mirror.inner)
@@ -240,7 +240,10 @@ def replace_parts(
     name_of: NameOf,
     topic: str | None = None,
 ) -> None:
-    """Put the error into the wanted parts of `fields`, which is a response or one of its elements, for `topic`."""
+    """Replace the wanted parts of `fields`, a response or one of its elements, with parts that have the error.
+
+    `topic` is the topic of `fields` if it is an element.
+    """
     for mirror in mirrors:
         if not mirror.response:
             replace_parts(answer, fields, mirror.inner, wants, name_of, topic)
@@ -255,7 +258,7 @@ def replace_parts(
 
 
 def partition_of(value: Any) -> int | None:
-    """Return the partition number of an element, if it is a partition."""
+    """Return the number of the partition that an element is for, or None if it is not for a partition."""
     if isinstance(value, int):
         return value
     if isinstance(value, dict):

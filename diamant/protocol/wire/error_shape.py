@@ -1,11 +1,12 @@
-"""The shape of an API's error responses: the request's arrays that the response mirrors, and the places of error codes.
+"""The shape of an API's error responses: the request's arrays that the response mirrors, and the positions of error codes.
 
 A response mirrors the things that the request names (topics, partitions, groups, resources): it has an array for each array of
-the request, sometimes under another name. Clients read an error code in the innermost elements (Produce: the partition), or, if
-it concerns the whole request, at the outermost level of the version (OffsetFetch: the group from version 8, the top from 2, each
-partition in 1). Each API's shape is in its row of `broker/dispatch/api_table.py`; `error_response.py` makes responses from it.
+the request, sometimes under another name. Clients look for an error code in the innermost elements (in Produce, the partitions).
+If it concerns the whole request, they look at the outermost level that has a code in their version (in OffsetFetch, the groups
+from version 8 on, the top from version 2 on, and the partitions in version 1). The table in `broker/dispatch/api_table.py` has
+the shape of each API; `error_response.py` makes responses from it.
 
-Source: `getErrorResponse` of Kafka's request classes. If clients read the code at another level, as in Fetch, we use that level.
+Source: `getErrorResponse` of Kafka's request classes. If clients look for the code at another level, as in Fetch, we use that.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TOPIC_WORDS = ("name", "topic", "topic_name")
 
 
 class Mirror(NamedTuple):
-    """An array of the request, and the array of the response with one element for each of its elements.
+    """An array of the request, and the array of the response that has an element for each of its elements.
 
     `response` is "" if the response lacks this level of grouping (AlterReplicaLogDirs).
     """
@@ -34,7 +35,7 @@ class Mirror(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The differences from the shape in Kafka's response to a request refused as a whole, from `first_version` on."""
+    """How Kafka's response to a request refused as a whole differs from the API's shape, from `first_version` on."""
 
     first_version: int = 0
     is_on_top_too: bool = False
@@ -46,27 +47,27 @@ class Refusal(NamedTuple):
 
 
 class ErrorShape(NamedTuple):
-    """The places of the codes in the error responses of one API."""
+    """The positions of the codes in the error responses of one API."""
 
     mirrors: tuple[Mirror, ...] = ()
     names_topics: bool = True
     """True if the request's arrays name topics, or configurations of topics."""
     adds_partitions: bool = False
-    """True if the response has partitions, with error codes, that the request does not name, as in descriptions of topics."""
+    """True if the response has error codes for partitions that the request does not name, as in descriptions of topics."""
     is_of_coordinator: bool = False
-    """True if the API responds COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
+    """True if the API responds with COORDINATOR_LOAD_IN_PROGRESS while a coordinator loads its topic."""
     outermost: frozenset[ErrorCode] = frozenset()
-    """Codes that concern the whole request; all others are in the elements."""
+    """The codes that concern the whole request; all others are in the elements."""
     innermost: frozenset[ErrorCode] | None = None
-    """If not None, the only codes that are in the elements; all others concern the whole request."""
+    """If not None, only these codes are in the elements; all others concern the whole request."""
     sole_array: str = ""
-    """In versions without a code at the top, the array that gets one element with the code."""
+    """In versions without a code at the top, the code is in a single element of this array."""
     repeated: tuple[str, ...] = ()
     """Fields of the request that the response repeats."""
     refusal: Refusal = Refusal()
 
     def is_outermost(self, code: ErrorCode) -> bool:
-        """True if the code concerns the whole request."""
+        """Return True if the code concerns the whole request."""
         return code in self.outermost or (self.innermost is not None and code not in self.innermost)
 
 

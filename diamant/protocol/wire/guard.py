@@ -4,17 +4,17 @@ kio's reader trusts lengths and counts: five bytes that announce an array of 34 
 It also fails on unknown tagged fields, which newer clients may send and readers must skip (KIP-482). Therefore every body is
 checked first:
 
-* every count and length must fit the remaining bytes; all arrays together may have at most `MAX_ELEMENTS` elements, a block of
-  tagged fields at most `MAX_TAGS`;
-* fields that are not nullable must not be null;
-* the request must end within the body; bytes after it are cut off, since Kafka ignores them (librdkafka sends such a byte in
-  AlterUserScramCredentials);
-* tagged fields that are not in the schema are cut out;
-* an int64 duration beyond kio's range is replaced by `MAX_DURATION_MS` (clients send Long.MAX_VALUE as retention time in
-  OffsetCommit v2-4).
+* Every count and length must fit the remaining bytes. All arrays together may have at most `MAX_ELEMENTS` elements, and a block
+  of tagged fields at most `MAX_TAGS`.
+* Fields that are not nullable must not be null.
+* The request must end within the body. Bytes after it are removed, since Kafka ignores them (librdkafka sends such a byte in
+  AlterUserScramCredentials).
+* Tagged fields that are not in the schema are removed.
+* An int64 duration beyond kio's range is replaced by `MAX_DURATION_MS` or its negative (clients send Long.MAX_VALUE as the
+  retention time in OffsetCommit v2-4).
 
-The walk decodes nothing, and allocates nothing unless it must cut. A walker is a tree of closures, one per field of variable
-size; adjacent fixed-size fields are one step.
+The guard walks over a body without decoding it, and allocates memory only if it has to edit the body. It consists of steps, which
+are nested closures: one for each field of variable size, and one for each run of adjacent fixed-size fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from diamant.protocol.primitives import INT16, INT32, INT64, MAX_ELEMENTS, encod
 from diamant.protocol.wire.schema_fields import SchemaField, is_flexible_struct, schema_fields
 
 _Edit = tuple[int, int, bytes]
-"""(start, stop, replacement) of a range of bytes."""
+"""(start, stop, replacement): a range of bytes to replace."""
 
 FIXED_SIZES = {
     "int8": 1,
@@ -46,7 +46,7 @@ FIXED_SIZES = {
 }
 
 MAX_DURATION_MS = 100_000_000 * 86_400_000
-"""Longest duration passed to kio, positive or negative: 100 million days. kio counts microseconds in 64 bits."""
+"""Longest duration that is passed to kio, positive or negative: 100 million days. kio counts microseconds in 64 bits."""
 
 
 class _Walk:
@@ -59,13 +59,13 @@ class _Walk:
         self.elements = 0
 
 
-# (buffer, position, end, walk) -> position after the field. A step may return a position beyond the end, or read beyond an end
-# within the buffer. The position then stays beyond the end, and the next length check fails.
+# (buffer, position, end, walk) -> position after the field. A step may return a position beyond `end`, or read beyond `end` if
+# the buffer continues there. All later positions are then beyond `end`, too, so the next check of a length fails.
 _Step = Callable[[bytes, int, int, _Walk], int]
 
 
 def compile_guard(message: type) -> Callable[[bytes], bytes]:
-    """Return the guard for kio's dataclass `message`: a function from a body to the body with the necessary edits.
+    """Return the guard for kio's dataclass `message`: a function that takes a body, and returns it with the necessary edits.
 
     The guard raises ProtocolError if the body does not match the schema.
     """
@@ -100,7 +100,7 @@ def _apply(buffer: bytes, start: int, stop: int, edits: list[_Edit]) -> bytes:
 
 
 def _struct_step(struct: type) -> tuple[_Step, int]:
-    """Return the step over a structure, and its minimum size in bytes."""
+    """Return a step over a structure, and the structure's minimum size in bytes."""
     is_flexible = is_flexible_struct(struct)
     steps: list[_Step] = []
     tagged: dict[int, tuple[str, _Step]] = {}
@@ -144,7 +144,7 @@ def _tagged_field_step(field: SchemaField, is_flexible: bool) -> _Step:
 
 
 def _field_step(field: SchemaField, is_flexible: bool) -> tuple[_Step, int]:
-    """Return the step over a field of variable size, and its minimum size in bytes."""
+    """Return a step over a field of variable size, and the field's minimum size in bytes."""
     if field.is_array:
         if field.struct is not None:
             element, element_size = _struct_step(field.struct)
@@ -156,7 +156,7 @@ def _field_step(field: SchemaField, is_flexible: bool) -> tuple[_Step, int]:
         return step, 1 if is_flexible else 4
     if field.struct is not None:
         step, size = _struct_step(field.struct)
-        # A byte precedes a nullable structure (KIP-893), except in a tagged field of kio's.
+        # A byte precedes a nullable structure (KIP-893), except in kio's tagged fields.
         return (_nullable_struct_step(step), 1) if field.is_nullable and field.tag is None else (step, size)
     return _value_step(field, is_flexible, is_nullable=field.is_nullable)
 
@@ -193,7 +193,7 @@ def _walk_duration(buffer: bytes, position: int, _end: int, walk: _Walk) -> int:
 
 
 def _sized_step(name: str, is_nullable: bool, length: Struct) -> _Step:
-    """Return the step over a text or bytes that follow their length."""
+    """Return a step over a string or bytes with a preceding length of fixed size."""
     unpack, length_bytes = length.unpack_from, length.size
 
     def walk_sized(buffer: bytes, position: int, end: int, _walk: _Walk) -> int:
@@ -229,7 +229,7 @@ def _compact_bytes_step(name: str, is_nullable: bool) -> _Step:
 
 
 def _array_step(name: str, element: _Step | None, element_size: int, is_nullable: bool) -> _Step:
-    """`element` is None for fixed-size elements; `element_size` is an element's minimum size in bytes."""
+    """Return a step over an array. `element` is None for fixed-size elements; `element_size` is their minimum size in bytes."""
     unpack = INT32.unpack_from
     walk_elements = _elements_step(name, element, element_size)
 
@@ -302,7 +302,7 @@ def _tags_step(known: dict[int, tuple[str, _Step]]) -> _Step:
 
 
 def _walk_tag_block(known: dict[int, tuple[str, Any]], buffer: bytes, start: int, end: int, walk: _Walk) -> int:
-    """Walk a non-empty block of tagged fields; if any part changes, replace the whole block."""
+    """Walk over a non-empty block of tagged fields. If any part of it has to change, replace the whole block."""
     count, position = read_tag_count(buffer, start)
     kept: list[bytes] = []
     edits_before = walk.edits

@@ -34,7 +34,7 @@ def message_fields(entity: Any) -> dict[str, Any]:
 def decode_response_fields(api_key: int, version: int, body: bytes) -> dict[str, object]:
     """Decode the body of a response, without header. Raises ProtocolError if it is not exactly one such response."""
     response: Any = response_class(api_key, version)
-    from kio.serial import entity_reader  # after `import_kio`
+    from kio.serial import entity_reader  # must come after `import_kio`, which `response_class` calls
 
     entity, size = entity_reader(response)(body, 0)
     if size != len(body):

@@ -1,8 +1,8 @@
-"""Versions of messages that kio does not have yet, derived from its newest ones. To be removed as soon as kio has them.
+"""Message versions that kio lacks, derived from its newest ones. Remove this module once kio has them.
 
-    ApiVersions 5       cluster and node that the client expects (KIP-1242)
-    TxnOffsetCommit 6   ids in place of the names of topics (KIP-1319)
-    DeleteGroups 3      a message for each group (KIP-1331)
+    ApiVersions 5       the cluster and node that the client expects (KIP-1242)
+    TxnOffsetCommit 6   topic ids in place of topic names (KIP-1319)
+    DeleteGroups 3      an error message for each group (KIP-1331)
 
 Source: the message definitions of Kafka 4.4.0.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
 NEWEST_OF_KIO: Mapping[int, int] = {18: 4, 28: 5, 42: 2}
-"""kio's newest version by API key; this module makes the version after it."""
+"""kio's newest version by API key; this module adds the version after it."""
 
 
 class _NewField(NamedTuple):
@@ -40,7 +40,7 @@ _CHANGES: Mapping[str, tuple[_NewField, ...]] = {
     "TxnOffsetCommitResponseTopic": (_TOPIC_ID,),
     "DeletableGroupResult": (_NewField("error_message", str | None, "string", None),),
 }
-"""New fields by the name of a message or structure."""
+"""The new fields of messages and structures, by the name of kio's class."""
 
 _CLASS_VARIABLES = ("__type__", "__flexible__", "__api_key__", "__header_schema__")
 
@@ -72,7 +72,7 @@ def _of(new: _NewField) -> tuple[str, Any, Any]:
 
 
 def _kept(one: Field[Any], version: int) -> tuple[str, Any, Any]:
-    """Return a field unchanged, except for the new version of its structure."""
+    """Return a field unchanged, except that its elements have the new version of their structure."""
     (element, *_) = get_args(one.type) or (None,)
     kind = one.type
     if isinstance(element, type) and is_dataclass(element):

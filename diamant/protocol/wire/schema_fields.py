@@ -1,8 +1,8 @@
 """The fields of one version of a request or response, in wire order, as plain values from kio's schemas.
 
-kio has a frozen dataclass per (API, version); the annotations and metadata of its fields hold types, tags and defaults. `guard`
-and `schemas` read schemas through this module, so that only it depends on kio's description of fields. Each module of kio is
-imported on first use: all of them together take a second and 50 MB.
+kio has a frozen dataclass for each API and version; the annotations and metadata of its fields have the types, tags and defaults.
+`guard` and `schemas` read schemas through this module, so that only this one depends on kio's description of fields. Each module
+of kio is imported on first use, since all of them together take a second and 50 MB.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SchemaField(NamedTuple):
 
 
 _IS_HYPOTHESIS_HIDDEN = ContextVar("_IS_HYPOTHESIS_HIDDEN", default=False)
-"""True in the thread that imports kio; other threads may import hypothesis at the same time."""
+"""True only in the thread that is importing kio, because other threads may import hypothesis at the same time."""
 
 
 class _WithoutHypothesis:
@@ -56,8 +56,8 @@ class _WithoutHypothesis:
 def import_kio() -> None:
     """Import kio without its support for tests.
 
-    If hypothesis is installed, kio spends 150 ms on strategies: on a developer's machine a broker's first response would take
-    twice as long as on a user's. In tests, hypothesis is imported already.
+    If hypothesis is installed, kio builds strategies in 150 ms. A broker's first response would take twice as long on a
+    developer's machine as on a user's. In tests, where hypothesis is imported already, this changes nothing.
     """
     hidden = _IS_HYPOTHESIS_HIDDEN.set(True)
     sys.meta_path.insert(0, _WithoutHypothesis)
@@ -92,7 +92,7 @@ def schema_fields(struct: type) -> list[SchemaField]:
 
 
 def is_flexible_struct(struct: Any) -> bool:
-    """True if the dataclass is encoded with compact lengths and tagged fields."""
+    """Return True if the dataclass is encoded with compact lengths and tagged fields."""
     return bool(struct.__flexible__)
 
 
@@ -105,7 +105,7 @@ def _describe(field: Field[Any]) -> SchemaField:
     is_array = get_origin(annotation) is tuple
     if is_array:
         annotation = get_args(annotation)[0]
-        # An array of uuids is a tuple of UUID | None: the zero uuid is None. Other element types are not nullable.
+        # Only the elements of arrays of uuids are nullable in kio, since it represents the zero uuid by None.
         if get_origin(annotation) in (UnionType, Union):
             (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
     struct = annotation if is_dataclass(annotation) else None

@@ -16,10 +16,10 @@ Responses are plain dicts and lists, independent of the version, and are encoded
         "coordinators": [{"key": "g", "node_id": 1, "host": "localhost", "port": 9092}],     # from version 4
     })
 
-Names are Kafka's in snake case; durations are ints in ms under their full name (`throttle_time_ms`; points in time may be None,
-meaning -1), error codes ints, uuids `UUID` or None. Fields missing in the version are ignored; omitted fields get the schema's
-default (0, "", empty, or an explicit one). A misspelled field would be ignored silently, so tests of handlers look for names that
-no version has (tests/protocol/wire/field_names.py).
+Names are Kafka's in snake case. Durations are ints in ms under their full name (`throttle_time_ms`). So are points in time, for
+which None means -1. Error codes are ints, uuids are `UUID` or None. Fields that the version lacks are ignored, and omitted fields
+have the schema's default (0, "", empty, or an explicit one). A misspelled field would be ignored silently, so tests of handlers
+look for names that no version has (tests/protocol/wire/field_names.py).
 
 The first use of an (API, version) compiles its codec, which is kept; there are at most a few hundred. Two threads may compile
 the same codec twice, which is harmless.
@@ -88,7 +88,7 @@ def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
 
 def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
     message: Any = request_class(api_key, version)
-    from kio.serial import entity_reader  # after `import_kio`
+    from kio.serial import entity_reader  # must come after `import_kio`, which `request_class` calls
 
     decoder = _RequestDecoder(compile_guard(message), entity_reader(message))
     _request_decoders[api_key, version] = decoder
@@ -96,12 +96,15 @@ def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
 
 
 def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """Encode a response from the form in the module docstring, without header."""
+    """Encode a response, without its header, from fields in the form that the module docstring describes."""
     return _encode_fields(api_key, version, "response", fields)
 
 
 def element_encoder(api_key: int, version: int, name: str) -> Callable[[Any], bytes]:
-    """Return the encoder of one element of an array of structures in a response, whose results may be in the array, too."""
+    """Return the encoder for an element of a response's array `name` of structures.
+
+    In the array passed to `encode_response_fields`, encoded elements can replace plain ones.
+    """
     encode = _element_encoders.get((api_key, version, name))
     if encode is None:
         (field,) = (one for one in schema_fields(response_class(api_key, version)) if one.name == name)
@@ -114,14 +117,14 @@ _PLACE = b"\0place of the elements\0"
 
 
 def encode_around(api_key: int, version: int, name: str, elements: Sequence[bytes]) -> list[bytes]:
-    """Return the parts of a response whose array `name` has the encoded `elements`; other fields have their defaults."""
+    """Return a response in parts. Its array `name` has the already encoded `elements`; all other fields have their defaults."""
     around = {name: [_PLACE, *[b""] * (len(elements) - 1)]} if elements else {}
     head, _, tail = encode_response_fields(api_key, version, around).partition(_PLACE)
     return [head, *elements, tail]
 
 
 def encode_request_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """Encode a request, without header, from the same form as a response. For tests and tools."""
+    """Encode a request, without its header, from fields in the same form as for a response. For tests and tools."""
     return _encode_fields(api_key, version, "request", fields)
 
 
@@ -152,7 +155,7 @@ _PLAIN_TYPES: dict[str, tuple[Struct, Any]] = {
 
 
 def dict_names(field: SchemaField) -> tuple[str, ...]:
-    """Return the possible names of a field in a dict."""
+    """Return the names under which a dict may have a field."""
     is_time = field.wire_type in ("timedelta_i32", "timedelta_i64", "datetime_i64")
     return (f"{field.name}_ms", field.name) if is_time else (field.name,)
 
@@ -286,7 +289,7 @@ def _default_bytes(field: SchemaField, encode: _Encode) -> bytes:
 
 
 def _plain_value(default: Any) -> Any:
-    """Convert a default value of kio's to its form in a dict."""
+    """Convert one of kio's default values to the form that it has in a dict."""
     if isinstance(default, timedelta):
         return round(default / timedelta(milliseconds=1))
     if isinstance(default, datetime):

@@ -1,12 +1,12 @@
-"""A server-side connection without sockets or event loop: turns bytes into requests.
+"""The server's side of a connection, without sockets or event loop: it turns bytes into requests.
 
     request  = int32 size, int16 api key, int16 api version, int32 correlation id, nullable string client id,
                [tagged fields: if the version is flexible], body
-The size excludes itself. The client id is a plain string, never a compact one, even in the flexible header.
+The size does not count itself. The client id is a plain string, never a compact one, even in the flexible header.
 
 A transport reads the next bytes into the buffer from `get_buffer` and passes their number to `received`. Small frames are read
-through a scratch buffer and copied out of it. If the scratch buffer ends within a frame, the frame gets a buffer of its own, into
-which the rest is received directly: the body of a large Produce is not copied.
+into a scratch buffer and copied out of it. If only the first part of a frame has arrived, a buffer is allocated for this frame,
+and the rest is received directly into it, so that the body of a large Produce is not copied.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ SCRATCH_BYTES = 64 * 1024
 """Size of the buffer for small frames."""
 
 MIN_FRAME_BYTES = 16 * 1024
-"""A frame up to this size gets its memory at once. A larger frame gets four times the bytes received, then doubles.
+"""The whole buffer of a frame up to this size is allocated immediately. For a larger frame, the buffer begins with four times the
+bytes received so far, and doubles whenever it is full.
 
-A connection's first frame, announced but unsent, thus costs at most 16 KiB, whatever `max_frame_bytes` is; a partly received
-frame costs at most four times its received bytes. For later frames see `MAX_USUAL_BYTES`.
+So a first frame that a client announces but does not send takes at most 16 KiB, whatever `max_frame_bytes` is, and a partly
+received one takes at most four times its received bytes. For later frames see `MAX_USUAL_BYTES`.
 """
 
 MAX_USUAL_BYTES = 256 * 1024
-"""A frame at once gets as much memory as the last one filled, up to this size, because each growth takes another read. To hold
-that much memory, a connection must have sent as many bytes in one frame.
+"""The buffer of a frame begins with the size of the connection's last such frame, up to this maximum, because each growth costs
+another read. So a connection takes that much memory only after it has sent as many bytes in one frame.
 """
 
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
@@ -44,7 +45,7 @@ _HEADER = Struct(">hhih")
 class Request(NamedTuple):
     """One received request.
 
-    `body` begins after the request header. It is writable, belongs to this request alone, and is valid while referenced.
+    `body` is what follows the request header. It is writable, belongs only to this request, and is valid while referenced.
     """
 
     api_key: int
@@ -57,10 +58,10 @@ class Request(NamedTuple):
 class ServerConnection:
     """Splits the bytes of one connection into requests.
 
-    `max_frame_bytes` (socket.request.max.bytes) bounds a request without its size field; it may change at any time, for
-    instance after authentication. `scratch` is the buffer for small frames. It is empty between `received` and the next
-    `get_buffer`, so connections can share one if their transports run nothing between `get_buffer` and `received`, as
-    asyncio's selector and TLS transports do.
+    `max_frame_bytes` (socket.request.max.bytes) is the maximum size of a request, without its size field; it may change at any
+    time, for instance after authentication. `scratch` is the buffer for small frames. It contains no data between `received` and
+    the next `get_buffer`, so connections can share it if nothing else runs between `get_buffer` and `received`. That is the case
+    in asyncio's selector and TLS transports.
 
     After a ProtocolError the connection must be closed; no more requests can be read from it.
     """
@@ -71,7 +72,7 @@ class ServerConnection:
     def __init__(self, *, max_frame_bytes: int, scratch: bytearray | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
         if scratch is not None and len(scratch) < 64:
-            raise ValueError(f"scratch of {len(scratch)} bytes, need 64")
+            raise ValueError(f"scratch of {len(scratch)} bytes, expected at least 64")
         self._scratch = memoryview(bytearray(SCRATCH_BYTES) if scratch is None else scratch)
         self._head = b""  # 0..3 bytes of a size field
         self._frame: bytearray | None = None  # the frame being received; its first _filled bytes have arrived
@@ -87,11 +88,11 @@ class ServerConnection:
 
     @property
     def pending_bytes(self) -> int:
-        """Number of received bytes not yet part of a returned request."""
+        """Number of received bytes that are not yet part of a returned request."""
         return len(self._head) if self._frame is None else _SIZE.size + self._filled
 
     def get_buffer(self) -> memoryview:
-        """Return the buffer for the next bytes; never empty, valid until the next call of `received`."""
+        """Return the buffer for the next bytes. It is never empty, and is valid until the next call of `received`."""
         frame = self._frame
         if frame is not None:
             if self._filled == len(frame):
@@ -107,8 +108,8 @@ class ServerConnection:
     def received(self, count: int) -> list[Request]:
         """Process `count` bytes in the latest buffer; return the requests that they complete, in order.
 
-        Raises ProtocolError for a size that is negative, too small for a header or above `max_frame_bytes`, and for a header that
-        does not fit its frame.
+        Raises ProtocolError if a size is negative, too small for a header or above `max_frame_bytes`, or if a header does not fit
+        its frame.
         """
         frame = self._frame
         if frame is not None:
@@ -161,7 +162,7 @@ class ServerConnection:
     def _grow_frame(self, frame: bytearray) -> bytearray:
         self._handed_out.release()
         missing = self._frame_size - len(frame)
-        # The value of the new bytes does not matter: repeating the frame saves a copy, but must not exceed the size.
+        # The added bytes may have any values. Repeating the frame's own bytes saves a copy, but must not exceed the frame's size.
         try:
             if missing >= len(frame):
                 frame *= 2
@@ -195,7 +196,7 @@ def _parse_request(frame: memoryview) -> Request:
             # Like Kafka, replace bytes that are not UTF-8; nothing depends on the client id.
             client_id = str(frame[_HEADER.size : position], "utf-8", "replace")
         elif length != -1:
-            raise ProtocolError(f"client id of {length} bytes")
+            raise ProtocolError(f"client id of {length} bytes, expected -1 (null) or more")
         if is_flexible(api_key, api_version):
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position, len(frame))
     except (IndexError, StructError) as error:

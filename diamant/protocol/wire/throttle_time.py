@@ -1,4 +1,4 @@
-"""`throttle_time_ms` in encoded responses: the first field in most, the last in Produce, in the middle of ApiVersions."""
+"""`throttle_time_ms` in encoded responses: the first field of most, the last field of Produce, in the middle of ApiVersions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIELD = "throttle_time"
 _NO_TAGS = b"\x00"
 
 Body: TypeAlias = bytes | bytearray | memoryview | Sequence[Any]
-"""Body of a response: one buffer, or buffers and ranges of files in order."""
+"""The body of a response: one buffer, or a sequence of buffers and ranges of files."""
 
 
 @cache
@@ -30,7 +30,7 @@ def throttle_time_position(api_key: int, version: int) -> int | None:
 
 
 def with_throttle_time(api_key: int, version: int, body: Body, throttle_time_ms: int) -> Body:
-    """Return the response with the throttle time set; unchanged if its version has none. Ranges of files stay as they are."""
+    """Return the response with this throttle time, or unchanged if its version has none. Ranges of files are not touched."""
     if api_key == PRODUCE:
         whole, end = _whole(body), _NO_TAGS if is_flexible(api_key, version) else b""
         if whole.endswith(end):

@@ -2,7 +2,7 @@
 
     frame = int32 size, token
 
-Replaces a `ServerConnection` until the client is authenticated; it has the same methods for the transport.
+`TokenFrames` replaces a `ServerConnection` until the client is authenticated, and has the same methods for the transport.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SASL_AUTHENTICATE = 36
 _READ_BYTES = 4096
 
 BARE_TOKEN = -1
-"""Version of the request that represents such a frame; its API key is that of SaslAuthenticate."""
+"""The version in requests that represent such frames; their API key is that of SaslAuthenticate."""
 
 
 class TokenFrames:
-    """Splits bytes into tokens. Memory: `max_frame_bytes` and one read."""
+    """Splits bytes into tokens. Takes at most the memory of `max_frame_bytes` and one read."""
 
     def __init__(self, *, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -35,7 +35,7 @@ class TokenFrames:
 
     @property
     def pending_bytes(self) -> int:
-        """Number of received bytes not yet part of a returned token."""
+        """Number of received bytes that are not yet part of a returned token."""
         return len(self._received)
 
     def get_buffer(self) -> memoryview:
