@@ -1,4 +1,4 @@
-"""The source of time: the system clock, or a clock that a test or a user moves.
+"""The source of time: the system clock, or a clock that tests or users can move.
 
 All times on disk and on the wire (record timestamps, retention, roll, horizons, producer expiry) come from `Clock.now_ms`.
 Deadlines of waiting requests use the event loop's clock.
@@ -15,7 +15,7 @@ class Clock(Protocol):
     """Wall-clock time in milliseconds since the Unix epoch."""
 
     def now_ms(self) -> int:
-        """Return the present time. Safe from any thread."""
+        """Return the current time. May be called from any thread."""
         ...
 
 
@@ -25,14 +25,14 @@ class SystemClock:
     __slots__ = ()
 
     def now_ms(self) -> int:
-        """Return the present time. Safe from any thread."""
+        """Return the current time. May be called from any thread."""
         return time.time_ns() // 1_000_000
 
 
 class SettableClock:
-    """A clock that its methods move.
+    """A clock that callers can set and advance.
 
-    Frozen by default, which makes tests repeatable. With `is_running` it also follows real time, so a running broker can
+    It is frozen by default, which makes tests repeatable. With `is_running` it also follows real time, so a running broker can
     be moved a week ahead and continue from that time. Callbacks in `on_change` run after each move, in the thread that moved
     the clock.
     """
@@ -45,15 +45,15 @@ class SettableClock:
         self.on_change: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
-        """Return the present time. Safe from any thread."""
+        """Return the current time. May be called from any thread."""
         if self._real_origin_ns is None:
             return self._now_ms
         return self._now_ms + (time.monotonic_ns() - self._real_origin_ns) // 1_000_000
 
     def advance_ms(self, delta_ms: int) -> int:
-        """Move forward by `delta_ms` (backward is refused with ValueError) and return the new time."""
+        """Move forward by `delta_ms` and return the new time. Raises ValueError if `delta_ms` is negative."""
         if delta_ms < 0:
-            raise ValueError(f"a clock is advanced by 0 ms or more, got {delta_ms}; use set_ms to go back")
+            raise ValueError(f"a clock can only be advanced by 0 ms or more, got {delta_ms}; use set_ms to go back")
         return self._move(self._now_ms + delta_ms)
 
     def set_ms(self, now_ms: int) -> int:
@@ -70,9 +70,9 @@ class SettableClock:
 
 
 class ManualClock(SettableClock):
-    """A broker's clock that users move: forward only, running or frozen.
+    """A broker's clock, running or frozen, that users can move forward.
 
-    It may be ahead of real time (after an advance) or behind (after a freeze). Any thread may read it; one thread at a
+    It may be ahead of real time (after an advance) or behind it (after a freeze). Any thread may read it; only one thread at a
     time may move it.
     """
 
@@ -80,11 +80,11 @@ class ManualClock(SettableClock):
 
     def __init__(self, now_ms: int | None = None, *, is_frozen: bool = False) -> None:
         super().__init__(now_ms)
-        # One value, so that a reader in another thread never sees half of a change.
+        # A single attribute, so that a reader in another thread never sees half of a change.
         self._state: tuple[int, int | None] = (self._now_ms, None if is_frozen else time.monotonic_ns())
 
     def now_ms(self) -> int:
-        """Return the present time. Safe from any thread."""
+        """Return the current time. May be called from any thread."""
         origin_ms, real_origin_ns = self._state
         if real_origin_ns is None:
             return origin_ms
@@ -96,13 +96,13 @@ class ManualClock(SettableClock):
         return self._state[1] is None
 
     def advance_ms(self, delta_ms: int) -> int:
-        """Move forward by `delta_ms` (backward is refused with ValueError) and return the new time."""
+        """Move forward by `delta_ms` and return the new time. Raises ValueError if `delta_ms` is negative."""
         if delta_ms < 0:
-            raise ValueError(f"a clock is advanced by 0 ms or more, got {delta_ms}")
+            raise ValueError(f"a clock can only be advanced by 0 ms or more, got {delta_ms}")
         return self._change(self.now_ms() + delta_ms, is_frozen=self.is_frozen)
 
     def set_ms(self, now_ms: int) -> int:
-        """Move forward to `now_ms` (backward is refused with ValueError) and return the new time."""
+        """Move forward to `now_ms` and return the new time. Raises ValueError if the clock is already past it."""
         present_ms = self.now_ms()
         if now_ms < present_ms:
             raise ValueError(f"the clock shows {present_ms} and cannot go back to {now_ms}")
@@ -124,14 +124,15 @@ class ManualClock(SettableClock):
 
 
 def is_frozen(clock: Clock) -> bool:
-    """True if the clock reaches a later time only when a user moves it."""
+    """Return True if the clock stands still unless a user moves it."""
     return isinstance(clock, ManualClock) and clock.is_frozen
 
 
 def bounds_now_ms(clock: Clock) -> int:
-    """Return the base of the bounds on producers' timestamps: the later of a manual clock and real time.
+    """Return the time from which the bounds on producers' timestamps are computed.
 
-    Producers use their own clocks, which were not moved, so a broker with a frozen clock must not refuse their records.
+    For a manual clock it is the later of the clock's time and real time: producers use their own clocks, which were not moved, so
+    a broker with a frozen clock must not refuse their records.
     """
     now_ms = clock.now_ms()
     return max(now_ms, time.time_ns() // 1_000_000) if isinstance(clock, ManualClock) else now_ms

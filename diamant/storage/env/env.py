@@ -1,16 +1,16 @@
 """The operating system as storage sees it: files, directories, locks, the clock.
 
-All disk access goes through an `Env`. `RealEnv` is the operating system; `memory.MemoryEnv` is a model of it that can lose
+All disk access goes through an `Env`. `RealEnv` is the operating system; `MemoryEnv` in the tests is a model of it that can lose
 unsynced data. Both guarantee:
 
-* A file's content is durable after `File.sync`, a directory's entries (created, renamed, removed) after `sync_dir`.
+* A file's content is durable after `File.sync`, and the entries of a directory (created, renamed, removed) after `sync_dir`.
   Neither implies the other.
 * `rename` replaces atomically: after a loss of power the name refers to the old or to the new file, never to neither.
-* Paths are text with `/`; `list_dir` returns names, not paths.
-* Failures are `OSError`s of the operating system.
+* Paths are strings with `/`; `list_dir` returns names, not paths.
+* Failures raise the `OSError`s of the operating system.
 
-Any thread may read a `File`. One owner at a time may write to it (append, pwrite, truncate). `sync` may run in another thread
-than the writer's: it covers at least all writes before the call.
+Any thread may read a `File`. Only one owner at a time may write to it (append, pwrite, truncate). `sync` may run in a thread
+other than the writer's; it covers at least all writes before the call.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from diamant.storage.env.view import View, pread_all, view_of
 from diamant.storage.input_file import open_regular
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes in memory; a memoryview must be contiguous and of single bytes."""
+"""Bytes in memory. A memoryview must be contiguous and have one-byte items."""
 
 MAX_SMALL_FILE = 64 * 1024 * 1024
 """Default limit of `read_bytes`; enough for a checkpoint, which has one line for each partition."""
 MAX_STATE_FILE = 256 * 1024 * 1024
 """Limit of `read_bytes` for producer snapshots, facts about segments, and intents."""
 MAX_LOG_FILE = 0x7FFF_FFFF
-"""Limit of `read_bytes` for segments and snapshots of the metadata log, and for indexes; their positions have 31 bits."""
+"""Limit of `read_bytes` for segments and snapshots of the metadata log, and for indexes: all have 31-bit positions."""
 
 _IOV_MAX = 1024
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -52,7 +52,7 @@ class ReadableFile(Protocol):
     """The file's path when it was opened; renaming does not change it."""
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read up to `count` bytes at `position`; shorter only at the end of the file."""
+        """Read `count` bytes at `position`; fewer only at the end of the file."""
         ...
 
     def size(self) -> int:
@@ -71,20 +71,20 @@ class ReadableFile(Protocol):
 class File(ReadableFile, Protocol):
     """An open file.
 
-    This object tracks `size` without asking the system. An append that fails half-way may leave bytes beyond it: the next
+    This object tracks `size` without asking the system. An append that fails half-way may leave bytes beyond `size`; the next
     append overwrites them, and `truncate(size())` removes them.
     """
 
     def try_pread(self, count: int, position: int) -> bytes | None:
-        """Read like `pread` if the data are in memory, else return None at once: also if that fails, since `pread` tells why."""
+        """Like `pread`, but return None immediately if the data are not in memory or cannot be read; `pread` raises the error."""
         ...
 
     def append(self, *buffers: Buffer) -> None:
-        """Write all of `buffers` at the end, in order. After OSError, `size` is unchanged."""
+        """Write all of `buffers` at the end, in order. If this raises OSError, `size` is unchanged."""
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Overwrite (or extend) at `position`."""
+        """Write `data` at `position`, which overwrites or extends the file."""
         ...
 
     @property
@@ -93,11 +93,11 @@ class File(ReadableFile, Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         ...
 
     def sync(self) -> None:
-        """Make the content durable. Blocks for as long as the disk takes."""
+        """Make the content durable. Blocks until the disk has written it."""
         ...
 
 
@@ -118,28 +118,28 @@ class ReadLock(Protocol):
 
 
 class Env(Protocol):
-    """Files, directories, locks and the clock. The module docstring states the guarantees of durability."""
+    """Files, directories, locks and the clock. The module docstring states what is durable when."""
 
     clock: Clock
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file. With `create` a missing file is created; otherwise FileNotFoundError."""
+        """Open a file. If it is missing, create it if `create` is True; otherwise raise FileNotFoundError."""
         ...
 
     def create_new(self, path: str) -> File:
-        """Create a file that must not exist yet (FileExistsError)."""
+        """Create and open a file. Raises FileExistsError if it exists."""
         ...
 
     def exists(self, path: str) -> bool:
-        """True if the path is a file or directory."""
+        """Return True if the path is a file or directory."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """True if the path is a directory."""
+        """Return True if the path is a directory."""
         ...
 
     def is_link(self, path: str) -> bool:
-        """True if the path is a symbolic link, whatever its target."""
+        """Return True if the path is a symbolic link, whatever its target."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -155,11 +155,11 @@ class Env(Protocol):
         ...
 
     def renamed_elsewhere(self, renames: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Context in which another process renames files, old path to new: both paths find a file until it ends."""
+        """Return a context in which another process renames files (old path to new), and readers may use either path."""
         ...
 
     def link(self, path: str, new: str) -> None:
-        """Create a hard link at the unused path `new`. Raises OSError if the file system does not allow it."""
+        """Create a hard link at the unused path `new`. Raises OSError if the file system does not support it."""
         ...
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
@@ -169,12 +169,12 @@ class Env(Protocol):
     def remove_tree(self, path: str) -> None:
         """Remove a directory and its contents; no error if it is missing.
 
-        If it is a symbolic link, only a partition's files are removed from its target.
+        If `path` is a symbolic link, only the files of a partition are removed from its target.
         """
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Make the entries of a directory durable; no error if the directory is gone (deleted since)."""
+        """Make the entries of a directory durable; no error if the directory no longer exists."""
         ...
 
     def sync_file(self, path: str) -> None:
@@ -190,7 +190,7 @@ class Env(Protocol):
         ...
 
     def changed_ms(self, path: str) -> int:
-        """Return the time at which a file or directory, its name or attributes last changed. Programs cannot set this time."""
+        """Return when the content, name or attributes of a file or directory last changed. Programs cannot set this time."""
         ...
 
     def birth_ms(self, path: str) -> int | None:
@@ -208,7 +208,7 @@ class Env(Protocol):
     def view_file(self, path: str) -> View:
         """Return a view of a file that is no longer being written.
 
-        A bounded number of views is cached. Opening the file for writing, renaming or removing it drops its view.
+        A limited number of views is cached. Opening the file for writing, renaming or removing it drops its view from the cache.
         """
         ...
 
@@ -221,7 +221,7 @@ class Env(Protocol):
         ...
 
     def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
-        """Write `data` at `position` of a file, created if missing, and end the file after the data; does not sync."""
+        """Write `data` at `position` of a file, and truncate the file after it. A missing file is created. Does not sync."""
         ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
@@ -233,23 +233,23 @@ class Env(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a directory by its `.lock` file. Raises StorageError if another process or this one holds the lock."""
+        """Lock a directory with its `.lock` file. Raises StorageError if another process or this one holds the lock."""
         ...
 
     def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
-        """Keep brokers out of a directory while it is read; return None without a `.lock` file.
+        """Lock a directory with its `.lock` file against brokers, but not against other readers.
 
-        Readers do not exclude each other. By default nothing is created: without the file there is no lock, and a broker may
-        start. `create` creates a missing file and removes it with the lock. Raises StorageError if a broker holds the directory,
-        OSError if the file cannot be created.
+        If the file is missing, no lock is taken by default, so that a broker may start, and None is returned. With `create`, a
+        missing file is created, and removed with the lock. Raises StorageError if a broker holds the directory, and OSError if
+        the file cannot be created.
         """
         ...
 
 
 def latest_write_ms(env: Env, path: str) -> int:
-    """Return the latest time at which a file may have been written, by the clock of `env`. Raises OSError.
+    """Return the latest time, on the clock of `env`, at which a file may have been written. Raises OSError.
 
-    File times of the operating system do not follow a manual clock, so with such a clock the write may have been just now.
+    The file times of the operating system do not follow a manual clock. With such a clock, this is the current time.
     """
     modified_ms = env.mtime_ms(path)
     return env.clock.now_ms() if isinstance(env.clock, ManualClock) else modified_ms
@@ -269,8 +269,8 @@ def parent(path: str) -> str:
 class RealFile:
     """A file of the operating system.
 
-    A reader that holds the object may continue reading after the file is renamed or removed. Without `close`, dropping the last
-    reference closes the descriptor; segments with readers are released this way. The object owns `fd`.
+    A reader that holds the object may continue reading after the file is renamed or removed. The object owns `fd`. If `close` is
+    not called, dropping the last reference closes the descriptor; segments that still have readers are released this way.
     """
 
     __slots__ = ("_fd", "_size", "identity", "path")
@@ -314,7 +314,7 @@ class RealFile:
             if written != size:
                 self._write_rest(buffers, written)
         except OSError as error:
-            error.filename = self.path  # errors from calls on descriptors name no file
+            error.filename = self.path  # errors of calls with descriptors do not name the file
             raise
         self._size = position + size
 
@@ -388,14 +388,14 @@ class RealEnv:
     """The operating system."""
 
     def __init__(self, clock: Clock | None = None, *, max_cached_views: int = 256) -> None:
-        """Cache at most `max_cached_views` views of finished files, each a descriptor or up to `view.MAX_COPIED_BYTES`."""
+        """Cache at most this number of views of finished files. Each takes a descriptor or at most `view.MAX_COPIED_BYTES`."""
         self.clock: Clock = SystemClock() if clock is None else clock
         self._max_cached_views = max_cached_views
         self._views: OrderedDict[str, View] = OrderedDict()
         self._view_counts: dict[str, int] = {}
-        """Number of views below each directory, so that the usual rename of a file needs no search."""
+        """Number of views below each directory: most renames are of files, and need no search for views."""
         self._forgotten = 0
-        """Incremented whenever a view is invalidated, even if none is cached, because a thread may be about to cache one."""
+        """Incremented whenever a file's view becomes invalid, even if it is not cached: a thread may be about to cache it."""
         self._views_lock = threading.Lock()
         self._renamed_elsewhere: dict[str, str] = {}
 
@@ -452,7 +452,7 @@ class RealEnv:
                 self._forget_view(new)
 
     def _new_path(self, path: str) -> str:
-        """Return the new path of a file missing at `path`. Raises FileNotFoundError if it has none."""
+        """Return the path to which another process has renamed the file at `path`. Raises FileNotFoundError if there is none."""
         new = self._renamed_elsewhere.get(path)
         if new is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -520,7 +520,7 @@ class RealEnv:
             return os.stat(self._new_path(path))
 
     def birth_ms(self, path: str) -> int | None:
-        # Loads ctypes, which few processes need.
+        # Imported here because it loads ctypes, which few processes need.
         from diamant.storage.env.linux import birth_ms
 
         return birth_ms(path)
@@ -529,7 +529,7 @@ class RealEnv:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
-        # Plain calls: `open()` costs several times as much, and a start reads some thousand small files.
+        # Plain system calls: `open()` takes several times as long, and a starting broker reads thousands of small files.
         fd, status = self._open(path, os.O_RDONLY)
         try:
             size = status.st_size
@@ -640,7 +640,7 @@ def _remove_linked(path: str) -> None:
 
 
 def write_tail(env: Env, path: str, data: Buffer, position: int) -> None:
-    """Implement `Env.write_tail` with the other calls of an `Env`."""
+    """Implement `Env.write_tail` with other methods of `env`."""
     file = env.open(path, create=True)
     try:
         if file.size() != position:
@@ -652,7 +652,7 @@ def write_tail(env: Env, path: str, data: Buffer, position: int) -> None:
 
 
 def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:
-    """Implement `Env.write_atomically` with the other calls of an `Env`."""
+    """Implement `Env.write_atomically` with other methods of `env`."""
     temporary = path + ".tmp"
     try:
         file = env.open(temporary, create=True)

@@ -1,11 +1,11 @@
-"""Services of Linux that Python lacks: birth times of files (statx(2)), early write-back, removed files that are still open.
+"""Linux features that Python lacks: birth times of files (statx(2)), early write-back, removed files that are still open.
 
     offset  size  fields of struct statx used here
          0     4  mask of the fields that are filled in, of which STATX_BTIME is 0x800
         80     8  seconds of the birth time
         88     4  nanoseconds
 
-The birth time belongs to the inode: renaming, writing and setting the modification time do not change it; a copy has its own.
+The birth time belongs to the inode: renaming, writing and setting the modification time do not change it, but a copy has its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BIRTH_AT = 80
 
 @cache
 def load_statx() -> Statx | None:
-    """Return statx(2) of the C library, if it has it."""
+    """Return the C library's statx(2), or None if it has none."""
     if sys.platform != "linux":
         return None
     try:
@@ -48,9 +48,9 @@ def load_statx() -> Statx | None:
 def birth_ms(path: str, load: Callable[[], Statx | None] = load_statx) -> int | None:
     """Return the creation time in ms since the epoch; None if the system or file system does not record it.
 
-    Raises OSError as from `os.stat`.
+    Raises the same OSErrors as `os.stat`.
     """
-    os.stat(path)  # for its errors
+    os.stat(path)  # called only for its errors
     statx = load()
     if statx is None:
         return None
@@ -69,7 +69,7 @@ _TO_THE_END = 0
 
 @cache
 def load_sync_file_range() -> SyncFileRange | None:
-    """Return sync_file_range(2) of the C library, if it has it."""
+    """Return the C library's sync_file_range(2), or None if it has none."""
     if sys.platform != "linux":
         return None
     try:
@@ -82,12 +82,12 @@ def load_sync_file_range() -> SyncFileRange | None:
 
 
 def begin_write_back(fd: int | None, load: Callable[[], SyncFileRange | None] = load_sync_file_range) -> None:
-    """Start writing a growing file's dirty pages to the disk. Callable from any thread; waits only for room in the disk's queue.
+    """Start writing a growing file's dirty pages to the disk, waiting only for space in its queue. Any thread may call this.
 
-    Without it the disk is idle until the sync at the end of a large file. It does not replace the sync: it may be incomplete, and
-    writes neither the file's size nor its block allocation.
+    Otherwise, the disk would be idle until the sync at the end of a large file. This does not replace the sync: it may write only
+    some of the pages, and it writes neither the file's size nor its block allocation.
 
-    Best effort: does nothing without a descriptor or system support. The next sync reports disk errors.
+    Does nothing if there is no descriptor or the system does not support it. The next sync reports disk errors.
     """
     begin = load()
     if fd is not None and begin is not None:
@@ -96,17 +96,17 @@ def begin_write_back(fd: int | None, load: Callable[[], SyncFileRange | None] = 
 
 _DESCRIPTORS = "/proc/self/fd"
 _REMOVED = " (deleted)"
-"""Suffix that Linux appends to the last name of a removed file in /proc."""
+"""Suffix that Linux appends in /proc to the last name of a removed file."""
 
 
 def removed_but_open(directory: str) -> list[str]:
-    """Return the last names of removed but still open files below a directory, relative to it; ascending, each once.
+    """Return the files below a directory that were removed but are still open: their last paths, relative to it, in order.
 
-    Follows links to directories. Blocks for about 2 us per descriptor of the process. Returns nothing on systems without /proc,
-    such as macOS.
+    Follows links to directories. Blocks for about 2 us per descriptor of the process. Returns an empty list on systems without
+    /proc, such as macOS.
     """
     prefixes = {f"{os.path.realpath(directory)}/": ""}
-    # Links to partition directories that were moved elsewhere.
+    # Links to partition directories that were moved to other places.
     links = [name for name in os.listdir(directory) if os.path.islink(f"{directory}/{name}")]
     prefixes |= {f"{os.path.realpath(f'{directory}/{link}')}/": f"{link}/" for link in links}
     try:
@@ -118,7 +118,7 @@ def removed_but_open(directory: str) -> list[str]:
         try:
             name = os.readlink(f"{_DESCRIPTORS}/{descriptor}")
         except OSError:
-            continue  # The descriptor of the listing itself, or one closed since.
+            continue  # the descriptor of the listing itself, or one that has been closed since
         if name.endswith(_REMOVED):
             paths |= {
                 shown + name[len(prefix) : -len(_REMOVED)]

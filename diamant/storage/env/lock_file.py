@@ -1,8 +1,8 @@
 """The `.lock` file of a log directory, locked with POSIX record locks like those of Java's `FileChannel.tryLock` in Kafka.
 
 The system drops such a lock when the process closes any descriptor of the file, and the lock does not exclude its own process.
-Therefore a process keeps one descriptor per locked file, shared by the holders of the lock and by readers of the file, such
-as a scan of all files (`held_here`). The last user closes it, even if the lock was released before.
+Therefore a process keeps a single descriptor for each locked file, which the holders of the lock share with readers of the file,
+such as a scan of all files (`held_here`). The last user closes it, even if the lock was released before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LockFile:
     __slots__ = ("__weakref__", "fd", "holders", "is_exclusive", "is_ours", "name")
 
     def __init__(self, name: str, fd: int, *, is_exclusive: bool, is_ours: bool = False) -> None:
-        """Own `fd`. `is_ours`: the file was created for the lock, and its last holder removes it."""
+        """Take ownership of `fd`. If `is_ours`, the file was created for the lock, and the last holder removes it."""
         self.name = name
         self.fd = fd
         self.is_exclusive = is_exclusive
@@ -42,7 +42,7 @@ class LockFile:
             self.close()
 
     def lock(self) -> bool:
-        """Lock the file; False if its name no longer refers to it, since a lock on a removed file guards nothing.
+        """Lock the file. Return False if its name no longer refers to it, since a lock on a removed file protects nothing.
 
         Raises InUse if another process holds the lock.
         """
@@ -51,7 +51,7 @@ class LockFile:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InUse(f"{self.name}: in use by another process") from error
-            # For example a file system without locks. The system's error names no file.
+            # For example, the file system has no locks. The system's error does not name the file.
             raise OSError(error.errno, f"cannot be locked: {error.strerror}", self.name) from error
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(self.name))
@@ -59,7 +59,7 @@ class LockFile:
             return False
 
     def try_lock(self) -> bool:
-        """Lock like `lock`, and close the descriptor on failure, since closing it later would drop the next attempt's lock."""
+        """Like `lock`, but close the descriptor on failure, since closing it later would drop the lock of the next attempt."""
         is_locked = False
         try:
             is_locked = self.lock()
@@ -70,15 +70,16 @@ class LockFile:
 
 
 _here: WeakValueDictionary[str, LockFile] = WeakValueDictionary()
-"""Files that this process has locked, or still reads after a lock, by real path."""
+"""The files, by real path, that this process has locked, or still reads after it has released the lock."""
 _changing = threading.Lock()
 """Held while a lock is taken or released."""
 
 
 def held_here(path: str) -> LockFile | None:
-    """Return the file at `path` if this process has it open for a lock, which opening and closing it again would drop.
+    """Return the lock file at `path` if this process has it open; otherwise None.
 
-    The file may have another name, as in a copy by hard links.
+    The caller must use its descriptor, since opening and closing the file again would drop the lock. A file is also found under
+    another name, such as that of a hard link in a copy of the directory.
     """
     for file in list(_here.values()):
         with suppress(OSError):
@@ -99,7 +100,7 @@ class ExclusiveLock:
                 fd = open_regular(name, os.O_RDWR | os.O_CREAT)[0]
                 file = LockFile(name, fd, is_exclusive=True)
                 if file.try_lock():
-                    break  # otherwise the last holder removed the file: try again
+                    break  # otherwise the last holder has removed the file, so try again
             file.holders = 1
             _here[name] = file
         self._file: LockFile | None = file
@@ -118,7 +119,7 @@ class ExclusiveLock:
 class SharedLock:
     """A reader's shared lock; this process and others may hold several. Raises InUse if a broker holds the directory.
 
-    Raises FileNotFoundError if there is no file; `create` creates it, and the last reader removes it.
+    Raises FileNotFoundError if the file is missing, unless `create` is True; then it is created, and the last reader removes it.
     """
 
     def __init__(self, path: str, *, create: bool = False) -> None:
@@ -129,7 +130,7 @@ class SharedLock:
                 raise InUse(f"{path}: in use by this process")
             if file is None or not file.lock():
                 file = _open_shared(name, create=create)
-                while not file.try_lock():  # the last holder removed the file
+                while not file.try_lock():  # the last holder has removed the file
                     file = _open_shared(name, create=create)
             file.holders += 1
             _here[name] = file
@@ -160,7 +161,7 @@ def _open_shared(name: str, *, create: bool) -> LockFile:
 
 
 def _remove_unless_shared(file: LockFile) -> None:
-    """Remove a file created for readers, unless another process still reads, whose lock would then guard nothing."""
+    """Remove a file that was created for readers, unless another process is still reading: its lock would protect nothing."""
     with suppress(OSError):
         fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(file.name)

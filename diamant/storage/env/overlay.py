@@ -10,7 +10,7 @@ directory; so does the first change after a `fork`, since both forks then share 
 any fork is removed. Memory: a few hundred bytes per file; disk: the changed files.
 
 Only added files and directories are visible. Nothing is synced, locks have no effect, and the caller owns the scratch
-directory. For one thread.
+directory. An overlay and its forks may be used by one thread only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class _Content:
-    """Content in a lower file or a scratch file; a scratch file is removed with this object."""
+    """The content of a lower file or of a scratch file, which is removed when this object is deleted."""
 
     __slots__ = ("env", "is_scratch", "path")
 
@@ -43,7 +43,7 @@ class _Content:
 
 
 class _Entry:
-    """The target of a name."""
+    """The file that a name refers to."""
 
     __slots__ = ("birth_ms", "content", "is_shared", "mtime_ms")
 
@@ -52,14 +52,14 @@ class _Entry:
     ) -> None:
         self.content = content
         self.mtime_ms = mtime_ms
-        """Modification time; None while it equals that of the lower file."""
+        """Modification time; None while it is the lower file's."""
         self.birth_ms = birth_ms
         self.is_shared = is_shared
         """True if a fork may share the scratch file."""
 
 
 class OverlayEnv:
-    """`scratch` is an empty directory of `upper`."""
+    """An overlay over the files of `lower`. It keeps changes in `scratch`, an empty directory of `upper`."""
 
     def __init__(self, lower: Env, upper: Env, scratch: str, clock: Clock) -> None:
         self.clock = clock
@@ -73,14 +73,14 @@ class OverlayEnv:
     # -- initial content -----------------------------------------------------------------------------------------
 
     def add_directory(self, path: str) -> None:
-        """Show a lower directory and its files, but not its subdirectories."""
+        """Make a lower directory and its files visible, but not its subdirectories."""
         self._directories.add(path)
         for name in self._lower.list_dir(path):
             if not self._lower.is_dir(f"{path}/{name}"):
                 self.add_file(f"{path}/{name}")
 
     def add_file(self, path: str) -> None:
-        """Show a lower file."""
+        """Make a lower file visible."""
         self._directories.add(parent(path))
         self._entries[path] = _Entry(_Content(self._lower, path, is_scratch=False))
 
@@ -97,7 +97,7 @@ class OverlayEnv:
         return fork
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the scratch directory's file system."""
+        """Return the number of free bytes in the scratch directory's file system."""
         return self._upper.disk_usage(self._scratch)[1]
 
     @property
@@ -133,7 +133,7 @@ class OverlayEnv:
         return _Content(self._upper, path, is_scratch=True)
 
     def make_own(self, entry: _Entry) -> None:
-        """Give an entry its own writable content. For open files."""
+        """Give an entry writable content of its own. Called by open files before a change."""
         old = entry.content
         if old.is_scratch and not entry.is_shared:
             return
@@ -251,10 +251,10 @@ class OverlayEnv:
     # -- calls without effect ------------------------------------------------------------------------------------
 
     def sync_dir(self, path: str) -> None:
-        """Nothing here outlives the process."""
+        """Do nothing: nothing in an overlay outlives the process."""
 
     def sync_file(self, path: str) -> None:
-        """Nothing here outlives the process."""
+        """Sync nothing: nothing in an overlay outlives the process."""
         self._entry(path)
 
     def set_read_only(self, path: str) -> None:
@@ -286,7 +286,7 @@ class _OverlayFile:
         self._file: File | None = self._open()
 
     def _open(self) -> File:
-        # Scratch files are opened for writing at once, since they are ours unless shared.
+        # Scratch files are opened for writing immediately, since they belong to this entry unless they are shared.
         is_ours = self._content.is_scratch and not self._is_read_only
         return self._content.env.open(self._content.path, read_only=not is_ours)
 
@@ -331,7 +331,7 @@ class _OverlayFile:
             self._for_change().truncate(size)
 
     def sync(self) -> None:
-        """Nothing here outlives the process."""
+        """Do nothing: nothing in an overlay outlives the process."""
 
     def fileno(self) -> int | None:
         return self._now().fileno()

@@ -6,10 +6,10 @@ import os
 
 
 def user_directory(variable: str, below_home: str) -> str | None:
-    """Return the directory named by the variable, else the default below the home directory; None without a home.
+    """Return the directory that an environment variable names, otherwise the default below the home directory.
 
-    User ids without an account have no home if HOME is unset, most often in containers. Relative paths are ignored, because
-    they would depend on the directory in which the broker starts.
+    Returns None if there is no home directory: HOME is unset and the user id has no account, as is common in containers. Relative
+    paths are ignored, because they would depend on the directory in which the broker starts.
     """
     places = os.environ.get(variable, ""), os.path.join(os.path.expanduser("~"), below_home)
     return next(filter(os.path.isabs, places), None)

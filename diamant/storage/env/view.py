@@ -10,7 +10,7 @@ MAX_COPIED_BYTES = 16 * 1024
 
 
 def pread_all(fd: int, size: int, position: int) -> bytes:
-    """Return `size` bytes of a file, fewer only at its end, even if single reads return fewer, as on network file systems."""
+    """Return `size` bytes of a file; fewer only at its end. A single read can return fewer, as on network file systems."""
     parts = []
     while size > 0 and (data := os.pread(fd, size, position)):
         parts.append(data)
@@ -20,9 +20,9 @@ def pread_all(fd: int, size: int, position: int) -> bytes:
 
 
 class ReadInPlace:
-    """A file read on demand; its descriptor is closed with the last reference.
+    """A file read on demand. Dropping the last reference closes its descriptor.
 
-    The file is not mapped: if another program truncated it, access to the map would kill this process (SIGBUS).
+    The file is not mapped into memory: if another program truncated it, an access would kill this process (SIGBUS).
     """
 
     __slots__ = ("_fd", "_size")
@@ -43,7 +43,7 @@ class ReadInPlace:
 
 
 View: TypeAlias = bytes | ReadInPlace
-"""A view of a file. The caller need not close it; dropping the last reference does."""
+"""A view of a file. It need not be closed: dropping the last reference closes it."""
 
 
 def view_of(fd: int) -> View:
