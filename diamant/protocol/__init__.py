@@ -1,1 +1,1 @@
-"""Kafka's binary formats, without I/O. Errors, primitives and varints are here, the rest is in subfolders."""
+"""Kafka's binary formats, without I/O. Errors, primitives and varints are in this folder, the rest in subfolders."""

@@ -177,7 +177,7 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """The peer violated the protocol's framing or schema: close its connection without a response."""
+    """The peer violated the protocol's framing or schema. Its connection must be closed without a response."""
 
 
 class CorruptBatch(Exception):

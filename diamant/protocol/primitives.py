@@ -72,11 +72,11 @@ def read_string(buffer: memoryview, position: int, end: int) -> tuple[str | None
     start = position + 2
     if length < 0:
         if length < -1:
-            raise ProtocolError(f"string length {length} at position {position}")
+            raise ProtocolError(f"string length {length} at position {position}, expected -1 (null) or more")
         return None, start
     stop = start + length
     if stop > end:
-        raise ProtocolError(f"string of {length} bytes at position {position}, {end - start} bytes left")
+        raise ProtocolError(f"string of {length} bytes at position {position}, but {end - start} bytes are left")
     return buffer[start:stop].tobytes().decode(), stop
 
 
@@ -90,14 +90,14 @@ def read_compact_string(buffer: memoryview, position: int, end: int) -> tuple[st
         return None, start
     stop = start + length - 1
     if stop > end:
-        raise ProtocolError(f"string of {length - 1} bytes at position {position}, {end - start} bytes left")
+        raise ProtocolError(f"string of {length - 1} bytes at position {position}, but {end - start} bytes are left")
     return buffer[start:stop].tobytes().decode(), stop
 
 
 def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
     """Read the element count of a non-nullable array; return it, and the position after it.
 
-    Raises ProtocolError for more than `MAX_ELEMENTS`, or if even elements of one byte would not fit.
+    Raises ProtocolError if there are more than `MAX_ELEMENTS`, or more elements than remaining bytes.
     """
     (count,) = INT32.unpack_from(buffer, position)
     position += 4
@@ -157,7 +157,7 @@ def read_uuid(buffer: memoryview, position: int, end: int) -> tuple[UUID | None,
     """
     stop = position + 16
     if stop > end:
-        raise ProtocolError(f"uuid at position {position}, {end - position} bytes left")
+        raise ProtocolError(f"uuid at position {position}, but {end - position} bytes are left")
     raw = bytes(buffer[position:stop])
     return (None if raw == ZERO_UUID else _uuid(raw)), stop
 

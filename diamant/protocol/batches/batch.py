@@ -87,7 +87,7 @@ def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> I
     """Yield (position, header) of every whole entry of any magic from `position` to `end` (default: the end of the buffer).
 
     Stops without an error at a torn tail: too few bytes for the fields up to the magic, or an entry that extends past `end`.
-    Raises CorruptBatch at an entry that is too short for its magic or has an unknown magic; zero padding is such an entry. CRCs
+    Raises CorruptBatch at an entry that is too short for its magic or has an unknown magic, and also at zero padding. CRCs
     are not checked. Compressed entries of magic 0 or 1 are decompressed for their base offset, which can raise CorruptBatch, too.
     Source: `ByteBufferLogInputStream`, `FileLogInputStream`.
     """

@@ -133,7 +133,7 @@ def iter_payload(payload: bytes, header: BatchHeader, *, max_record_bytes: int =
             record_end = position + length
             if length < 0 or record_end > end or length > max_record_bytes:
                 check_record_size(length, max_record_bytes)
-                _bad_record(start, index, f"its length is {length}, {end - position} bytes are left")
+                _bad_record(start, index, f"its length is {length}, but {end - position} bytes are left")
             position += 1  # attributes
             delta = payload[position]
             position += 1
@@ -217,19 +217,23 @@ def _read_headers(
 ) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(payload, position)
     if not 0 <= count <= record_end - position:
-        _bad_record(record_start, index, f"{count} headers, {record_end - position} bytes are left")
+        _bad_record(record_start, index, f"its header count is {count}, but {record_end - position} bytes are left")
     headers = []
     for _ in range(count):
         size, position = read_varint(payload, position)
         if not 0 <= size <= record_end - position:
-            _bad_record(record_start, index, f"a header key of {size} bytes, {record_end - position} are left")
+            _bad_record(
+                record_start, index, f"it has a header key of {size} bytes, but {record_end - position} are left"
+            )
         key = payload[position : position + size].decode(errors="surrogateescape")
         position += size
         size, position = read_varint(payload, position)
         value: bytes | None = None
         if size >= 0:
             if size > record_end - position:
-                _bad_record(record_start, index, f"a header value of {size} bytes, {record_end - position} are left")
+                _bad_record(
+                    record_start, index, f"it has a header value of {size} bytes, but {record_end - position} are left"
+                )
             value = payload[position : position + size]
             position += size
         headers.append(Header(key, value))

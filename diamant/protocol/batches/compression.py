@@ -11,11 +11,11 @@
                 are not, and bytes after the frame are ignored
      4  zstd    frames of RFC 8878; skippable frames are skipped
 
-Integers are big-endian in snappy's framing, little-endian in those of lz4 and zstd. `compress` writes the framing of Kafka's own
-client, for lz4 FLG 0x60 and BD 0x40 (64 KiB blocks, no checksums), hence HC 0x82.
+Integers are big-endian in snappy's framing, little-endian in lz4's and zstd's. `compress` writes the framing of Kafka's client,
+for lz4 FLG 0x60 and BD 0x40 (64 KiB blocks, no checksums), hence HC 0x82.
 
 Bounds: `decompress` returns at most `max_bytes`. Besides input and output it holds one lz4 block (at most 4 MiB) or zstd's window
-(at most 128 MiB). Before it allocates memory for a declared size, it checks that the compressed bytes can yield that many. Codecs
+(at most 128 MiB). Before it allocates memory for a declared size, it checks that the compressed data can yield that size. Codecs
 are imported on first use.
 """
 
@@ -108,10 +108,10 @@ def decompress(
     """Decompress `data` with `codec` to at most `max_bytes` bytes.
 
     Raises CorruptBatch if the framing is invalid or cut off, if a checksum is wrong, or if `codec` is not 0 to 4, and
-    DecompressionBomb if there are more than `max_bytes`. The positions in both errors count from the start of `data`. If
+    DecompressionBomb if the result has more than `max_bytes`. The positions in both errors count from the start of `data`. If
     `may_skip` is False, also raises CorruptBatch for parts that readers usually skip: bytes after the end of gzip, snappy or lz4
     data; an extra field, name or comment in a gzip header; another version in a snappy header; zstd's skippable frames. Set
-    `checks_lz4_header` to False for magic 0: Kafka ignores HC there, because old clients included the frame's magic in it.
+    `checks_lz4_header` to False for magic 0: Kafka ignores HC there, because clients computed it over the frame's magic, too.
     """
     if codec == NONE:
         if len(data) > max_bytes:

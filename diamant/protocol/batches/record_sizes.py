@@ -1,8 +1,8 @@
 """The limit on the size of a compressed batch's records (`max.decompressed.message.bytes`).
 
-The length that a record declares is compared with the limit before the record is read. In magic 2 it counts the bytes after
-the length itself, in the old formats the bytes after offset and size. The limit applies only to compressed batches, since other
-records cannot grow beyond what the client sent.
+The length that a record declares is compared with the limit before the record is read. In magic 2, it counts the bytes that
+follow it; in the old formats, the bytes after offset and size. The limit applies only to compressed batches, since other records
+are no larger than what the client sent.
 
 Source: DefaultRecord.readFrom, AbstractLegacyRecordBatch.DataLogInputStream of Kafka 4.4.
 """

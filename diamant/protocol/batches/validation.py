@@ -8,7 +8,7 @@ The walk returns only scalars, so that a compiled version can replace it (`best_
   second, slow walk looks for invalid records; if it finds any, the batch is refused with a list of them.
 * neither: the result has the largest timestamp and its offset, which the append needs.
 
-We deliberately deviate from Kafka for three kinds of batches, which no known client sends. Offset deltas must be 0, 1, 2 ...;
+We deliberately treat three kinds of batches differently from Kafka; no known client sends one. Offset deltas must be 0, 1, 2 ...;
 with other deltas, Kafka rebuilds a compressed batch and stores an uncompressed one unchanged. A timestamp beyond 64 bits is a
 fault; in Java it wraps around. If a CreateTime topic receives a batch with LogAppendTime, Kafka checks the batch's max timestamp
 and then clears the bit, so that the records' own timestamps become effective; we check the records' own timestamps instead.
@@ -64,12 +64,12 @@ FAULTS = (
 _new = tuple.__new__  # builds a named tuple faster than its class does
 
 _INT64_MAX = 2**63 - 1
-# With a larger base timestamp, even a small delta, which the walk does not check, could exceed 64 bits.
+# With a larger base timestamp, the sum with a small delta, which the walk does not check, could exceed 64 bits.
 _GREATEST_BASE_TIMESTAMP = 2**62
 
 
 class RecordChecks(NamedTuple):
-    """The topic's rules for single records; times in ms."""
+    """The topic's rules for single records. Times are in ms."""
 
     must_have_key: bool
     """True if the topic is compacted."""
@@ -91,7 +91,7 @@ class WalkResult(NamedTuple):
 
 
 class WalkOutcome(NamedTuple):
-    """The result of a walk, in scalars. After a fault only the three fields of the fault are valid."""
+    """The result of a walk; all fields are scalars. After a fault, only the three fields of the fault are valid."""
 
     fault: int
     """NO_FAULT, or the number of the fault that ended the walk."""
@@ -104,8 +104,8 @@ class WalkOutcome(NamedTuple):
     has_null_key: bool
     """True if a record has no key."""
     min_timestamp: int
-    """Smallest timestamp, counting -1 as one; 2**63-1 if there are no records. Together with `max_timestamp` it shows whether any
-    record can be out of range."""
+    """Smallest timestamp (-1 for a record without one); 2**63-1 if there are no records. With `max_timestamp` it shows whether
+    any record can be out of range."""
 
 
 Walk: TypeAlias = Callable[[bytes | memoryview, int, int], WalkOutcome]

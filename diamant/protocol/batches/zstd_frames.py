@@ -36,7 +36,7 @@ _spare: list[_Context | None] = []
 
 
 class _Context(ctypes.c_void_p):
-    """A decompression context of libzstd, of 160 KB. Only one thread at a time may use it."""
+    """A decompression context of libzstd, which takes 160 KB. Only one thread at a time may use it."""
 
     def __del__(self) -> None:
         if (library := _libzstd()) is not None:

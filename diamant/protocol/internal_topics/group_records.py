@@ -379,7 +379,7 @@ GroupRecordValue: TypeAlias = (
 
 
 class GroupRecordType(NamedTuple):
-    """A type of record: its key's layout, its value's class, and the value's newest, written and first flexible versions."""
+    """A type of record: its key's layout, its value's class, and the newest, written and first flexible version of the value."""
 
     key: RecordLayout
     value_class: type
@@ -515,7 +515,7 @@ def encode_offset_commit_value(
     expire_timestamp: int = NO_TIMESTAMP,
     topic_id: UUID | None = None,
 ) -> bytes:
-    """Encode a committed offset in version 4, or with an expire timestamp in version 1, which lacks leader epoch and topic id."""
+    """Encode a committed offset in version 4; if it has an expire timestamp, in version 1, without leader epoch and topic id."""
     if expire_timestamp != NO_TIMESTAMP:
         head = _COMMIT_V1_HEAD.pack(1, offset)
         return head + encode_string(metadata) + _COMMIT_V1_TAIL.pack(commit_timestamp, expire_timestamp)

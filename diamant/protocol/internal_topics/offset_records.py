@@ -35,7 +35,7 @@ _OFFSET_VALUE_VERSION = b"\0\4"
 
 
 class EncodedOffsets(NamedTuple):
-    """The records of a commit. `payload` has the format of `encode_records`; `values` are their values by topic and row."""
+    """The records of a commit. `payload` has the format of `encode_records`; `values` has their values, by topic and row."""
 
     payload: bytes
     record_count: int

@@ -398,7 +398,7 @@ _VERSION_FROM_METADATA_VERSION: dict[type[Any], tuple[tuple[int, int], ...]] = {
     PartitionRecord: ((23, 2), (17, 1)),
     PartitionChangeRecord: ((23, 2), (17, 1)),
 }
-"""(first metadata.version, record version), newest first; before the last one, the record version is 0 (`MetadataVersion`)."""
+"""(first metadata.version, record version), newest first; below the lowest metadata.version, it is 0 (`MetadataVersion`)."""
 
 
 def record_version(record: MetadataRecord, metadata_version: int) -> int:

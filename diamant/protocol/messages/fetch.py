@@ -286,7 +286,7 @@ def _read_forgotten(
 
 
 def _read_tags(body: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the tagged fields of a request (15+); return the replica id in tag 1 (replica state) or -1, and the position after."""
+    """Read the tagged fields of a request (15+); return the replica id in tag 1 (replica state), or -1, and the next position."""
     replica_id = -1
     count, position = read_uvarint(body, position)
     for _ in range(count):
@@ -350,7 +350,7 @@ def _encode_classic(
     buffer += INT32.pack(len(topics))
     for name, _, partitions in topics:
         if name is None:
-            raise ValueError(f"Fetch v{version} names topics")
+            raise ValueError(f"Fetch v{version} names topics, but a topic has no name")
         buffer += encode_string(name)
         buffer += INT32.pack(len(partitions))
         for index, error, high_watermark, last_stable, log_start, aborted, records, size, _, _, preferred in partitions:
@@ -399,7 +399,7 @@ def _encode_flexible(
         if has_topic_id:
             buffer += encode_uuid(topic_id)
         elif name is None:
-            raise ValueError(f"Fetch v{version} names topics")
+            raise ValueError(f"Fetch v{version} names topics, but a topic has no name")
         else:
             buffer += encode_compact_string(name)
         buffer += encode_uvarint(len(partitions) + 1)

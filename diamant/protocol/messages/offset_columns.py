@@ -146,7 +146,7 @@ def _rows(row: str, count: int) -> Struct:
 def _read_rows(
     layout: Layout, body: memoryview, position: int, end: int, count: int
 ) -> tuple[tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str] | None], int]:
-    """Read rows one by one, for a topic in which some have metadata or tagged fields, or which has no rows or very many.
+    """Read rows one by one: for topics whose rows have metadata or tagged fields, and for topics with no rows or very many.
 
     The metadata column is None if no row has metadata.
     """

@@ -40,7 +40,7 @@ DONE = ShareOutcome()
 
 
 class SharedPartition(NamedTuple):
-    """A partition's records, and the outcomes of its fetch and of its acknowledgement, whose current leader is not encoded."""
+    """A partition's records, and the outcomes of its fetch and acknowledgement. Only the fetch's current leader is encoded."""
 
     topic_id: UUID
     partition: int

@@ -230,7 +230,7 @@ def array_type(element: WireType, *, is_nullable: bool = False) -> WireType:
 
 
 def remembering(wire_type: WireType) -> WireType:
-    """Return the type with a cache of the last 256 encoded values. The values must be hashable; for flexible versions only."""
+    """Return a type, for flexible versions only, that caches the encoded forms of the last 256 values, which must be hashable."""
 
     @lru_cache(maxsize=256)
     def encoded(value: tuple[Any, ...] | None) -> bytes:

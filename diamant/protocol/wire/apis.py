@@ -141,7 +141,7 @@ ADVERTISED: dict[int, ApiRange] = {key: api.advertised for key, api in _APIS.ite
 """The version range of each API that ApiVersions may advertise, by key.
 
 Produce and JoinGroup begin at 0, although Produce 0-2 is refused, because librdkafka before 2.11.1 infers features from certain
-low versions. If Produce begins at 3, it silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659, KAFKA-19444).
+low versions. With a Produce minimum of 3, it silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659, KAFKA-19444).
 """
 
 SERVED: dict[int, ApiRange] = {**ADVERTISED, PRODUCE: ApiRange(3, 13)}

@@ -60,7 +60,7 @@ _ID_WORDS = ("name", "group_id", "key", "transactional_id", "user", "feature")
 
 
 class ErrorAnswer:
-    """Makes the responses with one error, for one version of an API.
+    """Builds the responses that report one error, for one version of an API.
 
     `message` is included if the response has a field for it. Set `is_for_parts` if the error concerns single topics or
     partitions, so that it is never put at the outermost level.

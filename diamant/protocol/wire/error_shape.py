@@ -6,7 +6,7 @@ If it concerns the whole request, they look at the outermost level that has a co
 from version 8 on, the top from version 2 on, and the partitions in version 1). The table in `broker/dispatch/api_table.py` has
 the shape of each API; `error_response.py` makes responses from it.
 
-Source: `getErrorResponse` of Kafka's request classes. If clients look for the code at another level, as in Fetch, we use that.
+Source: `getErrorResponse` of Kafka's request classes. If clients look at another level, as in Fetch, the code is at that level.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class _WithoutHypothesis:
 def import_kio() -> None:
     """Import kio without its support for tests.
 
-    If hypothesis is installed, kio builds strategies in 150 ms. A broker's first response would take twice as long on a
-    developer's machine as on a user's. In tests, where hypothesis is imported already, this changes nothing.
+    If hypothesis is installed, kio spends 150 ms on building strategies. A broker's first response would then take twice as long
+    on a developer's machine as on a user's. In tests, where hypothesis is imported already, this changes nothing.
     """
     hidden = _IS_HYPOTHESIS_HIDDEN.set(True)
     sys.meta_path.insert(0, _WithoutHypothesis)

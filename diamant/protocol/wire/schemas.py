@@ -101,9 +101,9 @@ def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]
 
 
 def element_encoder(api_key: int, version: int, name: str) -> Callable[[Any], bytes]:
-    """Return the encoder for an element of a response's array `name` of structures.
+    """Return an encoder for elements of a response's array `name`, which must be structures.
 
-    In the array passed to `encode_response_fields`, encoded elements can replace plain ones.
+    The array that is passed to `encode_response_fields` may contain encoded elements in place of plain ones.
     """
     encode = _element_encoders.get((api_key, version, name))
     if encode is None:
@@ -117,7 +117,7 @@ _PLACE = b"\0place of the elements\0"
 
 
 def encode_around(api_key: int, version: int, name: str, elements: Sequence[bytes]) -> list[bytes]:
-    """Return a response in parts. Its array `name` has the already encoded `elements`; all other fields have their defaults."""
+    """Return the parts of a response. Its array `name` has the encoded `elements`; all other fields have their defaults."""
     around = {name: [_PLACE, *[b""] * (len(elements) - 1)]} if elements else {}
     head, _, tail = encode_response_fields(api_key, version, around).partition(_PLACE)
     return [head, *elements, tail]

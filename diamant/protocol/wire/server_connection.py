@@ -32,7 +32,7 @@ received one takes at most four times its received bytes. For later frames see `
 """
 
 MAX_USUAL_BYTES = 256 * 1024
-"""The buffer of a frame begins with the size of the connection's last such frame, up to this maximum, because each growth costs
+"""The buffer of a frame begins at the size of the connection's last such frame, up to this maximum, because each growth costs
 another read. So a connection takes that much memory only after it has sent as many bytes in one frame.
 """
 

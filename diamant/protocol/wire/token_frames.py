@@ -21,7 +21,7 @@ BARE_TOKEN = -1
 
 
 class TokenFrames:
-    """Splits bytes into tokens. Takes at most the memory of `max_frame_bytes` and one read."""
+    """Splits bytes into tokens. Holds at most `max_frame_bytes` and the bytes of one read in memory."""
 
     def __init__(self, *, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes

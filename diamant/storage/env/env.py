@@ -118,7 +118,7 @@ class ReadLock(Protocol):
 
 
 class Env(Protocol):
-    """Files, directories, locks and the clock. The module docstring states what is durable when."""
+    """Files, directories, locks and the clock. The module docstring describes the guarantees of durability."""
 
     clock: Clock
 
@@ -240,8 +240,8 @@ class Env(Protocol):
         """Lock a directory with its `.lock` file against brokers, but not against other readers.
 
         If the file is missing, no lock is taken by default, so that a broker may start, and None is returned. With `create`, a
-        missing file is created, and removed with the lock. Raises StorageError if a broker holds the directory, and OSError if
-        the file cannot be created.
+        missing file is created, and removed when the lock is released. Raises StorageError if a broker holds the directory, and
+        OSError if the file cannot be created.
         """
         ...
 
@@ -388,12 +388,12 @@ class RealEnv:
     """The operating system."""
 
     def __init__(self, clock: Clock | None = None, *, max_cached_views: int = 256) -> None:
-        """Cache at most this number of views of finished files. Each takes a descriptor or at most `view.MAX_COPIED_BYTES`."""
+        """Cache at most `max_cached_views` views of finished files; each takes a descriptor or up to `view.MAX_COPIED_BYTES`."""
         self.clock: Clock = SystemClock() if clock is None else clock
         self._max_cached_views = max_cached_views
         self._views: OrderedDict[str, View] = OrderedDict()
         self._view_counts: dict[str, int] = {}
-        """Number of views below each directory: most renames are of files, and need no search for views."""
+        """Number of views below each directory, so that renaming a file, the usual case, needs no search for views."""
         self._forgotten = 0
         """Incremented whenever a file's view becomes invalid, even if it is not cached: a thread may be about to cache it."""
         self._views_lock = threading.Lock()

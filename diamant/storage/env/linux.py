@@ -82,7 +82,7 @@ def load_sync_file_range() -> SyncFileRange | None:
 
 
 def begin_write_back(fd: int | None, load: Callable[[], SyncFileRange | None] = load_sync_file_range) -> None:
-    """Start writing a growing file's dirty pages to the disk, waiting only for space in its queue. Any thread may call this.
+    """Start writing a growing file's dirty pages to the disk. Waits only for space in the disk's queue; any thread may call this.
 
     Otherwise, the disk would be idle until the sync at the end of a large file. This does not replace the sync: it may write only
     some of the pages, and it writes neither the file's size nor its block allocation.
@@ -100,7 +100,7 @@ _REMOVED = " (deleted)"
 
 
 def removed_but_open(directory: str) -> list[str]:
-    """Return the files below a directory that were removed but are still open: their last paths, relative to it, in order.
+    """Return the last paths of files below a directory that were removed but are still open; sorted, relative to the directory.
 
     Follows links to directories. Blocks for about 2 us per descriptor of the process. Returns an empty list on systems without
     /proc, such as macOS.

@@ -161,7 +161,7 @@ def _open_shared(name: str, *, create: bool) -> LockFile:
 
 
 def _remove_unless_shared(file: LockFile) -> None:
-    """Remove a file that was created for readers, unless another process is still reading: its lock would protect nothing."""
+    """Remove a file that was created for readers, unless another process still reads: its lock would then protect nothing."""
     with suppress(OSError):
         fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(file.name)
