@@ -111,7 +111,7 @@ def iter_payload(payload: bytes, header: BatchHeader, *, max_record_bytes: int =
     if header.codec == compression.NONE:
         max_record_bytes = NO_RECORD_LIMIT
     if count < 0:
-        raise CorruptBatch(0, f"record count is {count}, expected 0 or more")
+        raise CorruptBatch(0, f"record count is {count}")
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     base_sequence = header.base_sequence
