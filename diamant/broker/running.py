@@ -182,12 +182,16 @@ class RunningBroker:
         left_s = self._stuck_at_s - asyncio.get_running_loop().time()
         if not (await asyncio.wait({task}, timeout=max(MIN_WAIT_S, left_s)))[0]:
             self._left_behind.append(what)
-            logger.error("the stop no longer waits for %s: a thread is stuck. The next start recovers", what)
+            logger.error(
+                "the shutdown no longer waits for %s: a thread is stuck. The next start recovers the logs", what
+            )
             return
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
             self._left_behind.append(what)
-            logger.error("the stop of %s has failed: %s. The next start recovers", what, error, exc_info=error)
+            logger.error(
+                "the shutdown of %s has failed: %s. The next start recovers the logs", what, error, exc_info=error
+            )
 
     async def reset(self, snapshot_id: str, seamless: bool) -> None:
         """Restore the state of a snapshot. The sockets stay; connections are closed unless the reset is `seamless`.

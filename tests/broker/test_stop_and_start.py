@@ -160,7 +160,7 @@ async def test_a_part_that_does_not_stop_keeps_no_other_running(
         broker.services.history()
         addresses = [broker.bootstrap_servers, str(broker.http_url)]
         broker.services.creation.stop = fail  # type: ignore[method-assign]
-    assert "the stop of jobs and coordinators has failed: a bug. The next start recovers" in caplog.text
+    assert "the shutdown of jobs and coordinators has failed: a bug. The next start recovers" in caplog.text
     assert not any(map(is_open, addresses))
     assert asyncio.all_tasks() == before
     async with Broker(data_dir=tmp_path / "data") as broker:

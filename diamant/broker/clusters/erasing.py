@@ -68,7 +68,7 @@ class FoundPartition:
 
 
 class ReplicaReads:
-    """The last read of each replica, and the values that remain in it."""
+    """The last read of each replica, and the values that this read still found."""
 
     def __init__(self, client: KafkaClient, search: KeySearch, progress: WorkProgress) -> None:
         self._client = client

@@ -301,7 +301,7 @@ def _ended_tv2(
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return an open transaction in PrepareAbort. Call this if it timed out, or if a producer initializes its transactional id.
+    """Move an open transaction to PrepareAbort. Call this if it timed out, or if a producer initializes its transactional id.
 
     The raised epoch fences the producer. From `server_version` 2 on, the fenced producer can initialize again with its old
     epoch, and gets the raised one. Raises NewProducerIdNeeded as `initialized` does.

@@ -348,7 +348,7 @@ def _taught(rules: Iterable[TopicRule]) -> set[str]:
 def conditions(
     identities: Sequence[Mapping[str, Sequence[FieldPath]]], identifiers: Iterable[Identifier]
 ) -> tuple[str, ...]:
-    """Return conditions that find these identifiers at their places in `identities`, each short enough for a `where`."""
+    """Return conditions for records with these identifiers in the fields of `identities`; each fits into a `where`."""
     comparisons: dict[str, None] = {}
     for name, value in identifiers:
         for identity in identities:

@@ -172,7 +172,7 @@ class Redacted(Subject):
         return self.where if self.known is None or topic != self.known[0] else self.known[1]
 
     def _may_be_own(self, topic: str | None) -> bool:
-        # A segment that was copied outside all partitions may belong to any topic.
+        # A copy of a segment outside the directories of partitions may belong to any topic.
         return topic is None or topic in self.topics
 
 

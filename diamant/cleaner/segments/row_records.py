@@ -117,7 +117,7 @@ class RowRecords:
                 rows[fields.RECORD_COUNT, row] = header.record_count
 
     def _unpack_some(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
-        """Decompress and convert records. Whenever the buffer is full, yield the row after the last one in it."""
+        """Decompress and convert records. Whenever the buffer is full, yield the number of the next row."""
         unpacker, limits, data = self._unpacker, self._limits, chunk.data
         found = chunk.packed(first, end, step, fields.PAYLOAD_START)
         if chunk.together & fields.LEGACY and step == MAP:

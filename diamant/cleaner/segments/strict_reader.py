@@ -90,7 +90,7 @@ def _parse(file: ReadableFile, position: int, data: bytes) -> Chunk:
 
 
 def checked(header: BatchHeader, at: int) -> BatchHeader:
-    """Return `header`. Raises CorruptBatch if its last offset exceeds 64 bits, which kernels refuse, too."""
+    """Return `header`. Raises CorruptBatch if its last offset exceeds 64 bits; the kernels also refuse that."""
     if not -(1 << 63) <= header.last_offset < 1 << 63:
         raise CorruptBatch(at, f"the batch's last offset {header.last_offset} exceeds 64 bits")
     return header

@@ -456,7 +456,7 @@ class Walk:
         return self._file.pread(min(count, self._size - position), position)
 
     def count(self, position: int) -> None:
-        """Report progress up to `position` to `advance`."""
+        """Call `advance` with the number of bytes read since the last call, up to `position`."""
         if self._advance is not None and position > self._counted:
             self._advance(position - self._counted)
             self._counted = position

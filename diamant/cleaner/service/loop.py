@@ -55,7 +55,7 @@ class Wakeup:
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        # Setting a frozen clock wakes the loop. Until then, polling it for work that is due in 1 ms would never succeed.
+        # A frozen clock moves only when it is set, which wakes the loop. To poll it for work that is due in 1 ms is useless.
         delay_s = (
             MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
         )

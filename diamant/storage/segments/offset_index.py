@@ -86,7 +86,8 @@ class OffsetIndex:
     def append(self, offset: int, position: int) -> None:
         """Add an entry: `offset` is the last offset of the batch that begins at `position`.
 
-        Raises ValueError if the index is full, or if `offset` is not above the last entry's or too far above the base offset.
+        Raises ValueError if the index is full, or if `offset` is not above the last entry's, or is too far above the base
+        offset.
         """
         offsets, positions = self.file.heap or self.file.load()
         relative, last = offset - self.base_offset, offsets[-1] if offsets else -1

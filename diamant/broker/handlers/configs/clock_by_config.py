@@ -54,8 +54,8 @@ def refuse_command(clock: Clock, changes: Mapping[str, str | None]) -> None:
         if changes[name] is not None and changes[name] != shown.get(name):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{name}={changes[name]}: only IncrementalAlterConfigs with {ADVANCE} moves the clock. Nothing was changed, "
-                "since AlterConfigs replaces all configurations of the broker",
+                f"{name}={changes[name]}: only IncrementalAlterConfigs with {ADVANCE} moves the clock. The whole "
+                "request was refused, since AlterConfigs replaces all configurations of the broker together",
             )
 
 

@@ -40,7 +40,7 @@ _real_clock = SystemClock()
 
 
 class ErrorFields(TypedDict):
-    """A failure for JSON. `error`: a sentence. `status`: the HTTP status."""
+    """The JSON fields of a failure. `error`: a sentence. `status`: the HTTP status."""
 
     error: str
     code: str

@@ -56,7 +56,7 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
     if not plan.has_dirty_range:
         least = end_offset = plan.first_dirty_offset
     else:
-        # In mode kafka a full map may end the round earlier.
+        # In Kafka mode a full map may end the round before that offset.
         least = plan.first_dirty_offset if plan.is_kafka else end_offset
     if not least <= manifest.end_offset <= end_offset:
         raise StagedFileWrong(f"{what} reports end offset {manifest.end_offset}, expected {least} to {end_offset}")

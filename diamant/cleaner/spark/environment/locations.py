@@ -260,7 +260,7 @@ class LocationFile:
         count = max(0, min(count, self._size - position))
         start = position - self._ahead_from
         if not 0 <= start <= start + count <= len(self._ahead):
-            # Read ahead, because a request takes as long as some MB of data, and files are mostly read sequentially.
+            # Read ahead, because a request takes as long as transferring a few MB, and files are mostly read sequentially.
             self._ahead = self._stream.read_at(min(max(count, self._read_ahead_bytes), self._size - position), position)
             self._ahead_from, start = position, 0
         return self._ahead[start : start + count]
