@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import socket
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from confluent_kafka import Producer
 
 from diamant import BlockingBroker, Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.operation_errors import NotPossible
 from tests.broker.test_blocking_broker import values
 
@@ -165,6 +171,77 @@ async def test_a_part_that_does_not_stop_keeps_no_other_running(
     assert asyncio.all_tasks() == before
     async with Broker(data_dir=tmp_path / "data") as broker:
         assert not broker.node.directory.was_clean
+
+
+async def test_a_stop_without_threads_releases_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What needs a thread of its own blocks the loop instead: the same process can start a broker there."""
+
+    def refuse(_: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    # With more, the partitions are closed in threads, too.
+    broker = Broker(data_dir=tmp_path / "data", num_recovery_threads_per_data_dir=1)
+    await broker.start()
+    await broker.create_topic("t")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        await broker.stop()
+    async with Broker(data_dir=tmp_path / "data") as again:
+        assert list(again.node.topics.by_name) == ["t"]
+
+
+async def test_a_cancelled_end_removes_the_temporary_directory() -> None:
+    """The end runs to its end before its caller is told."""
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await may_go_on.wait()
+
+    async def use() -> None:
+        async with broker:
+            broker.services.creation.stop = hold  # type: ignore[method-assign]
+
+    broker = Broker()
+    using = asyncio.create_task(use())
+    await begun.wait()
+    is_there = Path(broker.config.data_dir).exists
+    using.cancel()
+    await asyncio.sleep(0)
+    assert is_there()
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    assert not is_there()
+
+
+async def test_a_start_that_fails_at_its_end_closes_what_it_has_let_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Clients that connected before, over Kafka or HTTP, would wait for ever."""
+    clients: list[asyncio.StreamReader] = []
+    addresses: list[str] = []
+
+    async def fail_once_clients_are_in(cleaning: NodeCleaner) -> None:
+        addresses.extend([broker.addresses.kafka[0].address, str(broker.addresses.http_url)])
+        for address in addresses:
+            reader, writer = await asyncio.open_connection(*port_of(address))
+            clients.append(reader)
+            stack.callback(writer.close)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "somewhere")
+
+    broker = Broker(data_dir=tmp_path / "data", diamant_http_listen="127.0.0.1:0")
+    before = asyncio.all_tasks()
+    with monkeypatch.context() as patch, ExitStack() as stack:
+        patch.setattr(NodeCleaner, "start", fail_once_clients_are_in)
+        with pytest.raises(CannotStart, match="Too many open files"):
+            await broker.start()
+        for reader in clients:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+    assert len(clients) == 2
+    assert not any(map(is_open, addresses))
+    assert asyncio.all_tasks() == before
 
 
 async def test_a_part_that_does_not_stop_does_not_end_a_reset(tmp_path: Path) -> None:

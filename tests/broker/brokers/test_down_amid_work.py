@@ -5,12 +5,16 @@ erasure.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from diamant.broker.brokers import ports
+from diamant.broker.config.listeners import Listener
 from diamant.broker.topics.internal_names import TRANSACTION_STATE_TOPIC
 from tests.broker.brokers.several import bring_up, create, several, table, take_down
 from tests.broker.compacted import produce
@@ -24,7 +28,7 @@ from tests.broker.request_fields import join_group
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import FETCH, FIND_COORDINATOR, WireClient, fetch_fields
 from tests.memory_env import MemoryEnv
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 __all__ = ["gate"]
 JOIN_GROUP, SYNC_GROUP = 11, 14
@@ -37,6 +41,24 @@ async def coordinator(wire: WireClient, key: str = "id", kind: int = 1) -> int:
     answer = await wire.call(FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [key]})
     assert not answer.coordinators[0].error_code
     return int(answer.coordinators[0].node_id)
+
+
+async def test_a_broker_that_goes_down_without_descriptors_cuts_its_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ports cannot be kept for its return, which is an error, but nobody hangs at a broker that is down."""
+
+    def refuse(listener: Listener) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with several() as (broker, wires):
+        with monkeypatch.context() as patch:
+            patch.setattr(ports, "bound_socket", refuse)
+            with pytest.raises(OSError, match="Too many open files"):
+                take_down(broker, 1)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await wires[0].is_closed()
+        await create(wires[1])
 
 
 async def test_a_long_fetch_is_cut_off_with_its_broker_and_waits_on_elsewhere() -> None:

@@ -21,7 +21,7 @@ from tests.broker.network.serving import KEY, VERSION, echo, serving
 from tests.broker.security.tls.certificates import client_context
 from tests.broker.security.tls.serving import serving_tls
 from tests.broker.wire import METADATA, WireClient
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 LIMITS = ServerLimits(max_frame_bytes=1 << 20, max_connections=100, max_idle_ms=60_000)
 
@@ -163,6 +163,23 @@ async def test_accepting_waits_when_too_many_come() -> None:
         before_s = asyncio.get_running_loop().time()
         assert all(await asyncio.gather(*(is_served(address) for _ in range(11))))
         assert asyncio.get_running_loop().time() - before_s >= 0.1
+
+
+async def test_a_connection_that_cannot_be_set_up_after_its_wait_leaves_the_listener_open() -> None:
+    """An error of the one that a rate limit held back is logged, and the next one is served."""
+    async with serving(echo) as (server, address):
+        limit(server, NewConnectionLimits(per_second=10))
+        assert all(await asyncio.gather(*(is_served(address) for _ in range(10))))
+        acceptor = server._acceptors[0]
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        await wait_until(lambda: acceptor._waiting is not None)
+        assert acceptor._waiting is not None
+        acceptor._waiting.close()
+        assert await reader.read() == b""
+        server.admission = None
+        async with asyncio.timeout(PATIENCE_S):
+            assert await is_served(address)
+        writer.close()
 
 
 async def test_an_address_that_comes_too_often_is_refused() -> None:

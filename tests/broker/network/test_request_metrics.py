@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.api_table import ERRORS
 from diamant.broker.metrics import coordinators as coordinator_metrics
+from diamant.broker.network import request_metrics
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
 from diamant.broker.transactions.coordinator import TransactionCoordinator
 from diamant.protocol.errors import ErrorCode
@@ -139,6 +142,29 @@ async def test_errors_are_counted_by_code(wire: WireClient, broker: Broker) -> N
     assert errors("Metadata", "INVALID_TOPIC_EXCEPTION") == MAX_ANSWERS_ASIDE + 5
     assert value(found, "diamant_faults_fired_total", effect="error", request="Produce") == 2
     assert value(found, "diamant_faults") == 1
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ImportError("Too many open files")]
+)
+def test_codes_that_cannot_be_read_for_lack_of_descriptors(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What finds them cannot be imported: the codes put aside stay uncounted, all else counts, and so do later codes."""
+
+    def refuse(api_key: int, version: int) -> NoReturn:
+        raise error
+
+    body = encode_response_fields(OFFSET_COMMIT, 8, {"topics": [{"name": "t", "partitions": [{"error_code": 3}]}]})
+    answers = MAX_ANSWERS_ASIDE + 2  # the last but one has those put aside read, the last is read by `rows`
+    counted = RequestMetrics()
+    with monkeypatch.context() as patch:
+        patch.setattr(request_metrics, "error_code_finder", refuse)
+        for _ in range(answers):
+            counted.answered(OFFSET_COMMIT, 8, 0.001, body, 10)
+        (row,) = counted.rows()
+        assert (sum(row.buckets), row.sent_bytes, row.errors) == (answers, 10 * answers, {})
+    counted.answered(OFFSET_COMMIT, 8, 0.001, body, 10)
+    (row,) = counted.rows()
+    assert (sum(row.buckets), row.errors) == (answers + 1, {3: 1})
 
 
 async def test_versions_of_the_future_take_no_room(broker: Broker) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses, Listener
+from diamant.broker.node import cleaner
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS, Housekeeping
 from diamant.broker.node.node import Node, open_metadata
 from diamant.broker.operation_errors import OperationError
@@ -83,9 +84,9 @@ async def test_one_partition_fails_the_others_continue() -> None:
         assert await read_all(client, "t") == [b"a", b"b", b"c"]
 
 
-async def test_a_failed_truncation_closes_the_partition_to_writes() -> None:
+async def test_a_failed_truncation_closes_the_partition_to_writes(caplog: pytest.LogCaptureFixture) -> None:
     """If the truncation of a partial batch fails, too, the partition is read-only until the broker's next start, which
-    truncates it.
+    truncates it. The broker's log says so once.
     """
     env = MemoryEnv()
     async with running(env) as (_, client):
@@ -99,6 +100,8 @@ async def test_a_failed_truncation_closes_the_partition_to_writes() -> None:
             assert (await client.produce("t", [b"lost"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert await read_all(client, "t") == [b"a"]
         assert [fault.hits for fault in faults] == [1, 1]
+        [told] = [line for line in caplog.messages if "refuses writes until the next start" in line]
+        assert told.startswith("/data/t-0 ")
         assert (await client.produce("t", [b"other"], partition=1)).error_code == ErrorCode.NONE
     assert not env.exists("/data/.kafka_cleanshutdown")
     async with running(env) as (broker, client):
@@ -272,6 +275,18 @@ async def test_a_cleaner_that_the_system_refuses_is_loaded_by_the_next_call() ->
         with suppress(OperationError):
             await broker.compact("t")
         assert (await broker.compact("t")).is_clean
+
+
+async def test_a_cleaner_that_the_system_refuses_is_loaded_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause, as long as a log is compacted: with no call, nothing would be compacted until the next start."""
+    env = MemoryEnv()
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner, "RETRY_S", 0.0)
+        async with running(env) as (broker, client):
+            fault = env.fail("pread", "*/cleaner-offset-checkpoint", errno.EMFILE, times=2)
+            await client.create("t", cleanup_policy="compact")
+            await wait_until(lambda: broker.services.cleaning.is_loaded)
+            assert fault.hits == 2
 
 
 async def test_an_idempotent_client_outlasts_a_full_disk() -> None:

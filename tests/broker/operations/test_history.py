@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.operations.broker_state import figure_history
-from diamant.broker.operations.broker_state.figure_history import KEPT, MAX_ROUNDS, Rings
+from diamant.broker.operations.broker_state.figure_history import KEPT, MAX_ROUNDS, FigureHistory, Rings
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.service.metrics import MAX_FINISHED
 from tests.broker.http_asking import ask
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -68,6 +71,32 @@ async def test_the_superseded_share_is_known_once_it_was_counted(broker: Broker)
     for query in ("", "?topic=users"):
         series = (await ask(broker, "GET", f"/v1/history{query}")).json["series"]
         assert (series["superseded_ratio"][0], series["superseded_ratio"][-1]) == (None, 0.9)
+
+
+async def test_a_sample_that_fails_does_not_end_the_history(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a descriptor for one sample, the broker's log says so, and the next one is taken at its time."""
+    asked: list[str | None] = []
+
+    def refused_at_first(topic: str | None) -> float | None:
+        asked.append(topic)
+        if len(asked) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/proc/self/statm")
+        return None
+
+    services = broker.services
+    kept = FigureHistory(broker.node, services.server, services.cleaning, refused_at_first)
+    with monkeypatch.context() as patch:
+        patch.setattr(figure_history, "INTERVAL_S", 0.0)
+        kept.start()
+        await wait_until(lambda: len(asked) > 1)
+        await kept.stop()
+    fields = kept.to_fields(None, 0)
+    assert fields is not None
+    assert fields["series"]["memory_bytes"][-1] > 0
+    [told] = [line for line in caplog.messages if "sample" in line]
+    assert told.endswith(": [Errno 24] Too many open files: '/proc/self/statm'")
 
 
 async def test_rounds_are_remembered_up_to_a_bound(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,43 @@ async def test_a_disk_that_is_full_at_a_reset() -> None:
         fault.clear()
     async with Broker(config(Path("/")), env=env) as broker:
         assert await values(broker) == [LARGE, b"tail"]
+
+
+async def test_a_thread_that_the_system_refuses_at_a_reset() -> None:
+    """The same: connections end, and the next start retries the reset."""
+
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        await produce(broker, b"later")
+        env.before("create", "/data/t-0/*", refuse)
+        async with WireClient(broker.bootstrap_servers) as wire:
+            with pytest.raises(OperationError, match=r"new thread\. Stop the broker; its next start tries again"):
+                await broker.reset(snapshot, seamless=True)
+            assert await wire.is_closed()
+    async with Broker(config(Path("/")), env=env) as broker:
+        assert await values(broker) == [LARGE, b"tail"]
+
+
+async def test_a_cleaner_that_the_system_refuses_at_a_reset() -> None:
+    """The reset is done, and the jobs that follow the clock run."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await broker.create_topic("c", compact=True)
+        await broker.compact("c")
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        await produce(broker, b"later")
+        fault = env.fail("pread", "*/cleaner-offset-checkpoint", errno.EMFILE, times=1)
+        with suppress(OperationError):
+            await broker.reset(snapshot)
+        assert fault.hits == 1
+        assert await values(broker) == [LARGE, b"tail"]
+        assert await broker.node.scheduler.settled() == []
 
 
 @pytest.mark.parametrize("refusal", [errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EMLINK])

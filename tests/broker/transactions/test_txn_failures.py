@@ -21,6 +21,7 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import transaction_store
 from diamant.protocol.internal_topics.transaction_records import encode_key
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import list_offsets
@@ -419,6 +420,38 @@ async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCa
         await wait_until(lambda: not broker.services.transactions().store.is_loading)
         assert await TxnProducer(wire, moved).describe() == before
     assert "__transaction_state-1: 1 ids that belong to other partitions are skipped" in caplog.text
+
+
+async def test_a_transaction_without_its_state_partition_holds_up_no_other() -> None:
+    """The topic of states has grown, and the new partition could not be created: the transaction whose id belongs to it waits,
+    those after it end.
+    """
+    clock = SettableClock()
+    env = MemoryEnv(clock)
+    moved, other = (
+        next(name for name in map("id{}".format, range(99)) if partition_of(name, 2) == at) for at in (1, 0)
+    )
+    async with running(env) as (broker, wire):
+        store = broker.services.transactions().store
+        waiting, ending = [await started(wire, transactional_id=name) for name in (moved, other)]
+        for txn in (waiting, ending):
+            assert await txn.produce("t", 0, version=12) == "NONE"
+        fault = env.fail("append", "/data/t-0/*.log", errno.ENOSPC)
+        for txn in (waiting, ending):
+            assert await txn.end(commit=True, version=5) == "NONE"
+        refused = env.fail("make_dirs", "/data/__transaction_state-1", errno.ENOSPC)
+        topic = {"name": "__transaction_state", "count": 2, "assignments": None}
+        await wire.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 5_000, "validate_only": False})
+        assert refused.hits
+        fault.clear()
+        clock.advance_ms(broker.node.config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        await wait_until(lambda: store.transactions[other].state.label == "CompleteCommit")
+        assert [txn.transactional_id for txn in store.open_transactions] == [moved]
+        refused.clear()
+        broker.node.scheduler.poke()
+        await wait_until(lambda: 1 in broker.node.topics.by_name["__transaction_state"].logs)
+        assert await waiting.init() == "NONE"
+        assert not store.open_transactions
 
 
 async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None:

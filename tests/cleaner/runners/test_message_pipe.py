@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from diamant.cleaner.runners.child_process import READ_BYTES, MessagePipe
+from tests.waiting import wait_until
 
 WAIT_S = 60.0
 MAX_LINE_BYTES = 2 * READ_BYTES
@@ -40,6 +41,19 @@ async def test_a_line_that_does_not_come_in_time_is_not_lost() -> None:
     os.write(other_end, b"\n")
     assert await messages.line(WAIT_S) == b"half"
     messages.close()
+    os.close(other_end)
+
+
+async def test_lines_that_came_before_the_close_are_read_after_it() -> None:
+    """The descriptor is closed then, or another file's: it is not watched again, although there is room for more."""
+    messages, other_end = pipe()
+    line = bytes(READ_BYTES - 1)
+    writing = asyncio.create_task(asyncio.to_thread(os.write, other_end, 8 * (line + b"\n")))
+    await wait_until(lambda: messages._is_paused)
+    messages.close()
+    assert [await messages.line(WAIT_S) for _ in range(2)] == [line, line]
+    with suppress(BrokenPipeError):
+        await writing
     os.close(other_end)
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -422,3 +423,17 @@ async def test_a_worker_that_cannot_begin_is_reported(log: Log, tmp_path: Path) 
     mark.unlink()
     await runner.run(plan_of(log), on_output=Swapper(log))
     await runner.close()
+
+
+async def test_a_worker_whose_thread_the_system_refuses_is_reported(
+    log: Log, runner: ProcessRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round fails as with any worker that cannot be started: asyncio may need a thread that waits for the process."""
+
+    async def refuse(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "create_subprocess_exec", refuse)
+        with pytest.raises(RunnerFailed, match="cannot be started: can't start new thread"):
+            await runner.run(plan_of(log), on_output=Swapper(log))
