@@ -326,10 +326,12 @@ class Broker(BrokerFacts, Operations):
             if self._giving_up is None:
                 paths = _paths(self._temporary_directory)
                 self._giving_up = weakref.finalize(self, _give_up, os.getpid(), self._kept, paths)
-            await to_its_end(self._running.stop(self._kept))
-            self._running = None
-            if self._fork is not None:
-                self._fork.lock_again()
+            try:
+                await to_its_end(self._running.stop(self._kept))
+            finally:
+                self._running = None
+                if self._fork is not None:
+                    self._fork.lock_again()
 
     async def _end(self) -> None:
         """Stop without keeping the ports or a temporary directory."""

@@ -131,8 +131,10 @@ async def test_a_cancelled_stop_releases_the_directory() -> None:
         with pytest.raises(asyncio.CancelledError):
             await stopping
     assert env.exists(f"/data/{CLEAN_SHUTDOWN}")
-    async with running(env) as (_, wire):
+    await broker.start()
+    async with WireClient(broker.bootstrap_servers) as wire:
         assert values_of((await fetch(wire, "t", 0)).records) == [b"a"]
+    await broker.stop()
 
 
 async def test_two_brokers_side_by_side(tmp_path: Path) -> None:

@@ -179,8 +179,7 @@ async def test_a_stop_without_threads_releases_the_directory(monkeypatch: pytest
     def refuse(_: threading.Thread) -> NoReturn:
         raise RuntimeError("can't start new thread")
 
-    # With more, the partitions are closed in threads, too.
-    broker = Broker(data_dir=tmp_path / "data", num_recovery_threads_per_data_dir=1)
+    broker = Broker(data_dir=tmp_path / "data")
     await broker.start()
     await broker.create_topic("t")
     with monkeypatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.listeners import Listener
@@ -59,7 +60,7 @@ class BrokerPorts:
             self._server.stop_listening(acceptor)
         cut = self._cut(broker_id)
         if broker_id not in self._held:
-            self._held[broker_id] = [bound_socket(actual) for actual, _ in self._listen[broker_id]]
+            self._held[broker_id] = self._bound(broker_id)
         return cut
 
     def open(self, broker_id: int) -> int:
@@ -70,10 +71,18 @@ class BrokerPorts:
             for acceptor in self._open[broker_id]:
                 acceptor.resume()
             return cut
-        held = self._held.pop(broker_id, ())
-        for sock, (_, listen) in zip(held, self._listen[broker_id], strict=bool(held)):
-            self._open.setdefault(broker_id, []).append(listen(sock))
+        if broker_id not in self._open:
+            # Sockets may be missing because the system refused them when the broker went down.
+            held = self._held.pop(broker_id, None) or self._bound(broker_id)
+            listen = (listen for _, listen in self._listen[broker_id])
+            self._open[broker_id] = [to(sock) for sock, to in zip(held, listen, strict=True)]
         return 0
+
+    def _bound(self, broker_id: int) -> list[socket.socket]:
+        with ExitStack() as undo:
+            sockets = [undo.enter_context(bound_socket(actual)) for actual, _ in self._listen[broker_id]]
+            undo.pop_all()
+        return sockets
 
     def _connections(self, broker_id: int) -> list[Connection]:
         return [one for one in self._server.connections if one.info.broker_id == broker_id]

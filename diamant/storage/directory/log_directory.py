@@ -8,7 +8,7 @@ Source: Kafka's LogManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -375,11 +375,23 @@ class LogDirectory:
 
 
 def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: str) -> list[_Out]:
-    """Apply `do` to each item in `threads` threads; 1 means the calling thread."""
-    if threads <= 1:
-        return [do(item) for item in items]
-    with ThreadPoolExecutor(threads, thread_name_prefix=name) as pool:
-        return list(pool.map(do, items))
+    """Apply `do` to each item in the calling thread and `threads` - 1 others, or fewer if the system refuses some."""
+    results: dict[int, _Out] = {}
+    left = iter(enumerate(items))
+
+    def work() -> None:
+        for number, item in left:
+            results[number] = do(item)
+
+    helpers: list[Future[None]] = []
+    with ThreadPoolExecutor(max(1, threads - 1), thread_name_prefix=name) as pool:
+        with suppress(RuntimeError):
+            for _ in range(threads - 1):
+                helpers.append(pool.submit(work))
+        work()
+    for helper in helpers:
+        helper.result()
+    return [results[number] for number in range(len(items))]
 
 
 def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:

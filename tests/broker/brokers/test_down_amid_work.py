@@ -26,7 +26,7 @@ from tests.broker.erasure.records import create_with_key, values_left
 from tests.broker.held_rounds import Gate, gate
 from tests.broker.request_fields import join_group
 from tests.broker.transactions.txn_wire import TxnProducer
-from tests.broker.wire import FETCH, FIND_COORDINATOR, WireClient, fetch_fields
+from tests.broker.wire import FETCH, FIND_COORDINATOR, METADATA, WireClient, fetch_fields
 from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -46,7 +46,7 @@ async def coordinator(wire: WireClient, key: str = "id", kind: int = 1) -> int:
 async def test_a_broker_that_goes_down_without_descriptors_cuts_its_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its ports cannot be kept for its return, which is an error, but nobody hangs at a broker that is down."""
+    """Its ports cannot be kept for its return, which is an error, but nobody hangs at a broker that is down. It still returns."""
 
     def refuse(listener: Listener) -> NoReturn:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -59,6 +59,9 @@ async def test_a_broker_that_goes_down_without_descriptors_cuts_its_connections(
         async with asyncio.timeout(PATIENCE_S):
             assert await wires[0].is_closed()
         await create(wires[1])
+        bring_up(broker, 1)
+        async with WireClient(broker.addresses.kafka[0].address) as wire:
+            assert [each.name for each in (await wire.call(METADATA, 12, {"topics": None})).topics] == ["t"]
 
 
 async def test_a_long_fetch_is_cut_off_with_its_broker_and_waits_on_elsewhere() -> None:

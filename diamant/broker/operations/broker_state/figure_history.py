@@ -136,12 +136,16 @@ class FigureHistory:
             sizes[log.topic] += log.size
             if count % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        # All that may fail comes first: each series has a value of each counted sample.
+        values = {
+            "bytes": sizes.total(),
+            "superseded_ratio": self._superseded_ratio(None),
+            **now.of_broker(self._before),
+        }
         before, self._before = self._before, now
         at, self._count = self._count, self._count + 1
         self._times_ms[at % KEPT] = _real_clock.now_ms()
-        self._broker.put(
-            at, {"bytes": sizes.total(), "superseded_ratio": self._superseded_ratio(None), **now.of_broker(before)}
-        )
+        self._broker.put(at, values)
         for name in [name for name in self._topics if name not in self._node.topics.by_name]:
             del self._topics[name]
         for name, _ in sizes.most_common(MAX_TOPICS):
