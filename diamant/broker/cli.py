@@ -53,7 +53,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     "Erase and certify": {
         "certify": LazyCommand(
             "diamant.broker.commands.clusters.certify:certify",
-            "Search the disks of brokers of any Kafka cluster for an erased key.",
+            "Search the disks of any Kafka's brokers for an erased key.",
         ),
         "person": LazyCommand(
             "diamant.broker.commands.person.person_commands:person",

@@ -76,7 +76,7 @@ def test_what_closes_no_segment_is_told_before_the_wait(tmp_path: Path, register
     for words in (
         f"the active segment of {name}-0",
         "__transaction_state does not exist",
-        "timestamp is more than segment.ms after that of the first record",
+        "with a timestamp more than segment.ms after its first record's",
     ):
         assert words in note
     assert "__transaction_state does not exist" in found["held_text"]

@@ -152,7 +152,7 @@ def test_tiered_storage_is_told_by_each_verb(cluster: AnyCluster, register: Regi
     cluster.produce(name, [(KEY, b"1")])
     with Tiered(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         with pytest.raises(
-            NotPossible, match=f"tiered storage .{TIERED_CONFIG}.*go 7 days after.*in remote storage, too"
+            NotPossible, match=f"tiered storage .{TIERED_CONFIG}.*are deleted 7 days after.*in remote storage, too"
         ):
             run(client, register, name)
         with pytest.raises(NotPossible, match="does not compact such topics"):

@@ -126,7 +126,7 @@ async def test_a_segment_that_cannot_be_closed_is_reported_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             await service.settled()
-    assert len(messages(caplog, "closed", "No space")) == 1
+    assert len(messages(caplog, "cannot be rolled", "No space")) == 1
     fault.clear()
     await service.settled()
     assert len(log.segments) == 2

@@ -115,7 +115,7 @@ def test_assign_drops_what_contradicts(assigned: tuple[int, int], expected: list
 def test_assign_refuses_negative_numbers() -> None:
     """Neither epoch nor offset may be negative."""
     for epoch, offset in ((-1, 0), (0, -1)):
-        with pytest.raises(ValueError, match="from 0"):
+        with pytest.raises(ValueError, match="non-negative"):
             epochs().assign(epoch, offset)
 
 

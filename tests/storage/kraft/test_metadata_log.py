@@ -166,7 +166,7 @@ def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv, log: Metadata
     """A record that contradicts the image makes its whole batch fail: image and file do not change."""
     size, end_offset = memory.file_size(FIRST_SEGMENT), log.end_offset
     records = topic(log, "foo")
-    with pytest.raises(InconsistentMetadata, match="topic exists"):
+    with pytest.raises(InconsistentMetadata, match="topic already exists"):
         log.append([*records, records[0]])
     assert log.image.topics == {}
     assert (memory.file_size(FIRST_SEGMENT), log.end_offset) == (size, end_offset)

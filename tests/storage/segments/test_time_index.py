@@ -62,7 +62,7 @@ def test_append_only_newer_timestamps() -> None:
     index.maybe_append(10, BASE + 2)
     assert index.file.entries == 1
     assert index.last_entry == (10, BASE + 1)
-    with pytest.raises(ValueError, match="timestamp from 10"):
+    with pytest.raises(ValueError, match="timestamp of at least 10"):
         index.maybe_append(9, BASE + 2)
     with pytest.raises(ValueError, match="offset from"):
         index.maybe_append(11, BASE)

@@ -98,7 +98,7 @@ def test_each_error_of_a_store_names_its_setting(tmp_path: Path) -> None:
         ),
         (tmp_path / "none", {}, "No such file or directory"),
         (junk, {}, "cannot be opened as PKCS12"),
-        (junk, {"ssl.keystore.type": "PEM"}, "its type is PEM, but it has no line"),
+        (junk, {"ssl.keystore.type": "PEM"}, "its type is PEM, but it has no -----BEGIN line"),
         (key_only, {}, "expected a certificate and a private key in PEM"),
         (encrypted_pem(tmp_path), {}, "its key is encrypted, and there is no ssl.key.password"),
         (encrypted_pem(tmp_path), {"ssl.key.password": "hush"}, "ssl.key.password is wrong"),
