@@ -384,9 +384,10 @@ def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: st
             results[number] = do(item)
 
     helpers: list[Future[None]] = []
-    with ThreadPoolExecutor(max(1, threads - 1), thread_name_prefix=name) as pool:
+    others = min(threads, len(items)) - 1
+    with ThreadPoolExecutor(max(1, others), thread_name_prefix=name) as pool:
         with suppress(RuntimeError):
-            for _ in range(threads - 1):
+            for _ in range(others):
                 helpers.append(pool.submit(work))
         work()
     for helper in helpers:

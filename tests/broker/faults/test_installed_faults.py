@@ -654,7 +654,7 @@ def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
         ({"delay_ms": "5"}, "delay_ms: expected integer, got"),
         ({"drop": 1}, "drop: expected boolean, got int"),
         ({"drop": True, "times": 0}, "times: expected 1 to"),
-        ({"drop": True, "topic": ""}, "topic: expected a text"),
+        ({"drop": True, "topic": ""}, "topic: expected a string"),
         ({"drop": True, "topic": 5}, "topic: expected string, got int"),
         ({"drop": True, "partition": 0}, "partition: needs a topic"),
         ({"drop": True, "probability": 0}, "probability: expected a number above 0"),

@@ -542,7 +542,7 @@ async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
     runner = SparkRunner(Full(), SparkSettings(master="spark://127.0.0.1:1"), inline)
     before = segment_files(log)
     with pytest.raises(
-        NoRoom, match=r"no Spark master answers at spark://127\.0\.0\.1:1[^$]*may need \d+ bytes of disk"
+        NoRoom, match=r"no Spark master answers at spark://127\.0\.0\.1:1[^$]*may need \d+ more bytes of disk"
     ):
         await runner.run(plan_of(log), on_output=Swapper(log))
     check_untouched(log, before)
