@@ -124,8 +124,8 @@ class RunningBroker:
     async def stop(self, kept: Kept | None = None, *, has_next: bool = True) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
 
-        `kept` receives the parts for the next start of this broker. Without `has_next`, nothing is flushed, since the
-        directory is about to be removed.
+        `kept` receives the parts for the next start of this broker. Without `has_next`, nothing is flushed: the directory
+        is about to be removed, or the start has failed, and the next one recovers.
         """
         for task in filter(None, (self._resetting, self._removing)):
             await asyncio.wait({task})
