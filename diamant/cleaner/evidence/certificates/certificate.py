@@ -57,9 +57,10 @@ NO_CONTENT = (
     "the broker gave are searched, and what is in files."
 )
 COPIES = (
-    "Copies outside of this data directory, and of the staging location that is named under coverage: mirrors, backups, "
-    "snapshots of disks."
+    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
+    "of disks."
 )
+"""Worded as in 0.1: certificates stay the same, byte for byte, from version to version."""
 CONSUMERS = "What consumers have stored: their databases, files, caches and logs."
 DISK_BLOCKS = "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten."
 LATER_RECORDS = "Records that were written at or above the offsets where the claims end."
