@@ -8,7 +8,7 @@ and the record that was superseded last. A replica that returns neither has been
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,15 @@ NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 DESCRIBE_LOG_DIRS = 35
 FIRST_WINDOW, MAX_WINDOW = 4_000, 1_000_000
 """The number of offsets searched backwards from the end: in the first step, and before the search gives up."""
+
+
+def search_windows(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end offsets of growing windows from `end` back to `start`, or over the last `MAX_WINDOW` offsets."""
+    start, window = max(start, end - MAX_WINDOW), FIRST_WINDOW
+    while end > start:
+        begin = max(start, end - window)
+        yield begin, end
+        end, window = begin, window * 4
 
 
 @dataclass(slots=True)
@@ -137,10 +146,8 @@ class CompactionRun(LoweringRun):
     def _witnesses(self, part: _Compacted) -> tuple[int, ...]:
         """Return the witnesses' offsets, or an empty tuple if the last `MAX_WINDOW` offsets contain no superseded record."""
         latest: dict[bytes, int] = {}
-        end, window = part.end, FIRST_WINDOW
-        while end > part.start and part.end - end < MAX_WINDOW:
+        for begin, end in search_windows(part.start, part.end):
             self._progress.check()
-            begin = max(part.start, end - window)
             pairs = []
             for offset, key in reversed(self._keys(part, begin, end)):
                 if key in latest:
@@ -149,7 +156,6 @@ class CompactionRun(LoweringRun):
             if pairs:
                 by_superseding = max(pairs, key=lambda pair: pair[1])
                 return tuple(sorted({max(pairs)[0], by_superseding[0]}))
-            end, window = begin, window * 4
         return ()
 
     def _keys(self, part: _Compacted, begin: int, end: int) -> list[tuple[int, bytes]]:

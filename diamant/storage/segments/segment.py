@@ -283,15 +283,17 @@ class Segment:
         return self._first_timestamp is not None or not self.size
 
     def load_first_timestamp(self) -> None:
-        """Read `first_timestamp` from the file, unless it is known. Any thread may call it if the segment takes no appends."""
+        """Read `first_timestamp` from the file, unless it is known. Callable from any thread, while the segment takes appends too."""
         if self.knows_first_timestamp:
             return
         # Use a separate descriptor, since the owner may be opening the other one.
         file = self._env.open(self.path, read_only=True)
         try:
-            self._first_timestamp = _first_of(file, self.size)
+            first = _first_of(file, self.size)
         finally:
             file.close()
+        if self._first_timestamp is None:  # else the owner has emptied the segment and appended since
+            self._first_timestamp = first
 
     def pass_over_first_timestamp(self) -> None:
         """Unless the first timestamp is known, record that there is none, because it cannot be read."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from diamant.broker.clusters.compacting import FIRST_WINDOW, MAX_WINDOW, search_windows
 from diamant.broker.clusters.operations import compact
 from diamant.broker.clusters.register import Register
 from diamant.broker.clusters.work_progress import TimeIsUp
@@ -14,6 +15,16 @@ from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, diamant
 from tests.broker.clusters.open_transaction import OpenTransaction
 
 TIMEOUT_S = 120.0
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (5, 9), (0, 4_000), (100, 30_000), (0, 999_999), (7, 5_000_000)])
+def test_superseded_records_are_searched_in_the_last_offsets(start: int, end: int) -> None:
+    """The windows join from the end back to the start, each four times the one before, and cover a million offsets at most."""
+    windows = list(search_windows(start, end))
+    assert sum(last - first for first, last in windows) == min(end - start, MAX_WINDOW)
+    assert [first for first, _ in windows[:-1]] == [last for _, last in windows[1:]]
+    assert [last - first for first, last in windows[:-1]] == [FIRST_WINDOW * 4**number for number in range(len(windows[:-1]))]
+    assert not windows or windows[0][1] == end
 
 
 @pytest.fixture(scope="module")
