@@ -8,6 +8,7 @@ import logging
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -272,9 +273,34 @@ async def test_a_cleaner_that_the_system_refuses_is_loaded_by_the_next_call() ->
         fault = env.fail("pread", "*/cleaner-offset-checkpoint", errno.EMFILE, times=1)
         await client.create("t", cleanup_policy="compact")
         await wait_until(lambda: fault.hits == 1)
+        await wait_until(lambda: not threads_of_cleaners())
         with suppress(OperationError):
             await broker.compact("t")
         assert (await broker.compact("t")).is_clean
+
+
+def threads_of_cleaners() -> list[threading.Thread]:
+    """Return the threads of the pools of cleaners, loaded or given up."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("cleaner")]
+
+
+async def test_a_cleaner_that_cannot_be_loaded_is_not_tried_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that no later attempt can avoid ends the attempts, until a call asks for the cleaner."""
+    env = MemoryEnv()
+
+    def fail() -> None:
+        raise ValueError("a mistake of the program")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner, "RETRY_S", 0.0)
+        async with running(env) as (broker, client):
+            fault = env.before("pread", "*/cleaner-offset-checkpoint", fail)
+            await client.create("t", cleanup_policy="compact")
+            await wait_until(lambda: fault.hits == 1)
+            await wait_until(lambda: not threads_of_cleaners())
+            for name in "uvw":  # many turns of the loop
+                await client.create(name)
+            assert (fault.hits, broker.services.cleaning.is_loaded) == (1, False)
 
 
 async def test_a_cleaner_that_the_system_refuses_is_loaded_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
