@@ -20,6 +20,7 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.operation_errors import NotPossible
 from tests.broker.test_blocking_broker import values
+from tests.broker.wire import WireClient
 
 
 def port_of(address: str) -> tuple[str, int]:
@@ -217,9 +218,10 @@ async def test_a_cancelled_end_removes_the_temporary_directory() -> None:
 async def test_a_start_that_fails_at_its_end_closes_what_it_has_let_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Clients that connected before, over Kafka or HTTP, would wait for ever."""
+    """Clients that connected before, over Kafka or HTTP, would wait for ever. The thread of the audit log ends, too."""
     clients: list[asyncio.StreamReader] = []
     addresses: list[str] = []
+    audit_file = tmp_path / "audit.log"
 
     async def fail_once_clients_are_in(cleaning: NodeCleaner) -> None:
         addresses.extend([broker.addresses.kafka[0].address, str(broker.addresses.http_url)])
@@ -227,10 +229,13 @@ async def test_a_start_that_fails_at_its_end_closes_what_it_has_let_in(
             reader, writer = await asyncio.open_connection(*port_of(address))
             clients.append(reader)
             stack.callback(writer.close)
+        async with WireClient(addresses[0]) as wire:
+            await wire.create("t")
+        assert any(thread.name.startswith("audit") for thread in threading.enumerate())
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "somewhere")
 
-    broker = Broker(data_dir=tmp_path / "data", diamant_http_listen="127.0.0.1:0")
-    before = asyncio.all_tasks()
+    broker = Broker(data_dir=tmp_path / "data", diamant_http_listen="127.0.0.1:0", diamant_audit_file=str(audit_file))
+    before, threads = asyncio.all_tasks(), set(threading.enumerate())
     with monkeypatch.context() as patch, ExitStack() as stack:
         patch.setattr(NodeCleaner, "start", fail_once_clients_are_in)
         with pytest.raises(CannotStart, match="Too many open files"):
@@ -241,6 +246,7 @@ async def test_a_start_that_fails_at_its_end_closes_what_it_has_let_in(
     assert len(clients) == 2
     assert not any(map(is_open, addresses))
     assert asyncio.all_tasks() == before
+    assert not [one.name for one in set(threading.enumerate()) - threads if not one.name.startswith("asyncio")]
 
 
 async def test_a_part_that_does_not_stop_does_not_end_a_reset(tmp_path: Path) -> None:
