@@ -39,11 +39,11 @@ class KeyValue(NamedTuple):
     value: bytes | None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def partition_of(text: str, partition_count: int) -> int:
     """Return the partition of a group or transactional id (`Utils.abs`: the smallest integer counts as 0).
 
-    The latest results are cached, since hashing ten characters takes a microsecond.
+    The last 256 results are cached, since hashing ten characters takes a microsecond.
     """
     value = string_hash(text)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count

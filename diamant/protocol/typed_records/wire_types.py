@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.primitives import read_uvarint
+from diamant.protocol.primitives import read_uvarint, uuid_of
 
 MAX_ELEMENTS = 1_000_000
 """Maximum number of elements in one array. A record has at most 8 MiB, so no valid array has more elements."""
@@ -79,22 +79,11 @@ def _write_bool(out: bytearray, value: bool) -> None:
     out.append(1 if value else 0)
 
 
-_MAX_KNOWN_IDS = 4096
-_known_ids: dict[bytes, UUID] = {}
-"""Cache of at most `_MAX_KNOWN_IDS` UUID objects by their bytes: each partition repeats the ids of its topic and directories."""
-
-
 def _read_uuid(buffer: bytes, position: int) -> tuple[UUID, int]:
     raw = buffer[position : position + 16]
-    value = _known_ids.get(raw)
-    if value is None:
-        if len(raw) != 16:
-            raise IndexError(f"uuid at position {position}, but {len(raw)} bytes are left")
-        value = UUID(bytes=raw)
-        if len(_known_ids) >= _MAX_KNOWN_IDS:
-            _known_ids.clear()
-        _known_ids[raw] = value
-    return value, position + 16
+    if len(raw) != 16:
+        raise IndexError(f"uuid at position {position}, but {len(raw)} bytes are left")
+    return uuid_of(raw), position + 16
 
 
 def _write_uuid(out: bytearray, value: UUID) -> None:
