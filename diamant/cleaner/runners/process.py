@@ -41,8 +41,8 @@ from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
-"""Memory that a worker may use in addition to the map. It needs 65 MB for the interpreter and the engine, and twice the size of the
-largest batch that the broker accepts (128 MiB decompressed), once to read it and once to write it; the rest is a reserve."""
+"""Memory that a worker may use in addition to the map. It needs 65 MB for the interpreter and the engine, and twice the size of
+the largest batch that the broker accepts (128 MiB decompressed), once to read it and once to write it; the rest is a reserve."""
 
 IDLE_S = 60.0
 """Time after which an idle worker is stopped."""

@@ -283,7 +283,7 @@ class Segment:
         return self._first_timestamp is not None or not self.size
 
     def load_first_timestamp(self) -> None:
-        """Read `first_timestamp` from the file, unless it is known. Callable from any thread, while the segment takes appends too."""
+        """Read `first_timestamp` from the file, unless it is known. Callable from any thread, even beside appends."""
         if self.knows_first_timestamp:
             return
         # Use a separate descriptor, since the owner may be opening the other one.

@@ -23,7 +23,9 @@ def test_superseded_records_are_searched_in_the_last_offsets(start: int, end: in
     windows = list(search_windows(start, end))
     assert sum(last - first for first, last in windows) == min(end - start, MAX_WINDOW)
     assert [first for first, _ in windows[:-1]] == [last for _, last in windows[1:]]
-    assert [last - first for first, last in windows[:-1]] == [FIRST_WINDOW * 4**number for number in range(len(windows[:-1]))]
+    assert [last - first for first, last in windows[:-1]] == [
+        FIRST_WINDOW * 4**number for number in range(len(windows[:-1]))
+    ]
     assert not windows or windows[0][1] == end
 
 
