@@ -195,7 +195,7 @@ def load() -> None:
         for _ in range(PIPELINED):
             assert client.is_acknowledged()
         other.reload()
-        assert f"offsets 0 to {sent[0] + PIPELINED * RECORDS:,}" in other.locator("#p0").inner_text().replace(
+        assert f"log end offset {sent[0] + PIPELINED * RECORDS:,}" in other.locator("#p0").inner_text().replace(
             "\u202f", ","
         )
         print(
@@ -227,10 +227,10 @@ def segment() -> None:
             print(f"{count:,} batches: {path}: {painted_ms(page, url + path):.0f} ms", flush=True)
         page.goto(url + "/topics/large")
         began_s, cpu_s = time.perf_counter(), cpu_seconds(broker.pid)
-        page.get_by_role("button", name="Look inside").click()
+        page.get_by_role("button", name="Count now").click()
         page.get_by_text("Counted.").wait_for(timeout=120_000)
         took = time.perf_counter() - began_s, cpu_seconds(broker.pid) - cpu_s
-        print(f"look inside: {took[0]:.1f} s, {took[1]:.1f} s of a processor; {resident_mb(broker.pid):.0f} MB")
+        print(f"count now: {took[0]:.1f} s, {took[1]:.1f} s of a processor; {resident_mb(broker.pid):.0f} MB")
 
 
 PARTS = {"views": views, "cold": cold, "open": open_pages, "produce": produce, "load": load, "segment": segment}

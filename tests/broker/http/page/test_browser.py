@@ -64,7 +64,7 @@ def test_durations_are_words_on_each_view(page: Page, broker: BlockingBroker) ->
     for up_s, words in ((20, "less than a minute"), (452, "7m"), (3 * 3600 + 452, "3h 7m"), (201_000, "2d 7h")):
         broker.node.started_s = time.monotonic() - up_s
         page.goto("/")
-        expect(page.locator(".facts div", has_text="Up for").locator("dd")).to_have_text(words)
+        expect(page.locator(".facts div", has_text="Uptime").locator("dd")).to_have_text(words)
     for view in VIEWS:
         page.goto(view)
         assert re.findall(r"\b(?:\d+(?:ms|[smhdw]) ?){3,}|\b(\d+[smhd])\1", page.inner_text("body")) == [], view
@@ -425,7 +425,7 @@ def test_nothing_scrolls_sideways(page: Page, broker: BlockingBroker) -> None:
 def test_partitions_alike_are_one_strip_and_one_row(reader_page: Page) -> None:
     """Twelve partitions that are alike share a strip and a row; each is one click away."""
     reader_page.goto("/topics/alike")
-    expect(reader_page.locator("#total h2")).to_contain_text("12 partitions alike")
+    expect(reader_page.locator("#total h2")).to_contain_text("12 similar partitions")
     expect(reader_page.locator("#total h2")).to_contain_text("12 live, 12 superseded")
     expect(reader_page.locator("#p0")).to_be_hidden()
     expect(reader_page.locator("section[aria-labelledby=holds] tbody tr")).to_have_count(1)
@@ -525,12 +525,12 @@ def test_a_large_partition_is_looked_into(page: Page, broker: BlockingBroker) ->
     page.goto("/topics/users")
     expect(page.locator("#p0")).not_to_contain_text("superseded")
     form = page.locator("form[data-path='/v1/segments']")
-    form.get_by_role("button", name="Look inside").click()
+    form.get_by_role("button", name="Count now").click()
     expect(form.locator(".outcome")).to_contain_text("counting")
     form.get_by_role("button", name="Cancel").click()
     expect(form.locator(".outcome")).to_contain_text("was cancelled before its end")
     figures._large_lock.release()
-    form.get_by_role("button", name="Look inside").click()
+    form.get_by_role("button", name="Count now").click()
     expect(form.locator(".outcome")).to_contain_text("Counted.")
     expect(page.locator("#p0")).to_contain_text("90 superseded")
 
@@ -633,7 +633,7 @@ def test_the_page_survives_a_restart_of_the_broker(chromium: Browser, broker: Bl
             pages.append((view, page, watch))
         broker.call(broker.awaited.stop())
         for view, page, _ in pages:
-            expect(page.locator("#connection")).to_contain_text("does not answer")
+            expect(page.locator("#connection")).to_contain_text("is not responding")
             expect(page.locator("#main")).to_contain_text(before[view])
         with Broker(diamant_http_listen=address) as again:
             again.create_topic("only")

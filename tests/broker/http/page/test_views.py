@@ -125,7 +125,7 @@ async def test_a_large_partition_is_counted_in_the_background_or_on_request(brok
     figures.unasked_bytes = 100
     counts._from_s = math.inf
     text = (await get(broker, "/topics/users")).text
-    assert "Look inside" in text
+    assert "Count now" in text
     assert "50 superseded" not in text
     counts._from_s = 0.0
     async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S):
@@ -423,7 +423,7 @@ async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
     assert len(re.findall(r'<g [^>]*class="quarantined">', text)) == 1
     assert re.search("<td[^>]*>(cleaned|dirty), in quarantine: it cannot be read</td>", text)
     overview = unescape((await get(broker, "/")).text)
-    assert re.search(r'href="/topics/users#p0">users-0</a> is not cleaned: [^<]*\d{20}\.log', overview)
+    assert re.search(r'href="/topics/users#p0">users-0</a> is only partly cleaned: [^<]*\d{20}\.log', overview)
 
 
 async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:
@@ -431,7 +431,7 @@ async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:
     broker.node.topics.by_name["users"].logs[0].write_failure = OSError("no space left")
     broker.node.directory.failures.append(LoadFailure("users", 7, CorruptLog("/data/users-7", 0, "a hole")))
     text = (await get(broker, "/topics/users")).text
-    assert "It takes no more writes: no space left" in text
+    assert "This partition refuses writes: no space left" in text
     assert re.search(r"Partition 7 is offline:</strong> .*a hole", text)
 
 
@@ -487,7 +487,7 @@ async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
     bases = [segment.base_offset for segment in log.segments]
     round_ = RoundStatus("users", 0, "process", Reading("", 0, log.size, "bytes"), 0, 0, bases[1], bases[3])
     strip = make_strip(log, None, None, round_, 0, log.size, 0, [100, 50], log.size + 200)
-    assert [one.state.endswith("in a round") for one in strip.segments[:4]] == [False, True, True, False]
+    assert [one.state.endswith("in the current round") for one in strip.segments[:4]] == [False, True, True, False]
     assert ["in-round" in one.classes for one in strip.bins[:4]] == [False, True, True, False]
     assert strip.reading == (strip.bins[1].x, pytest.approx(strip.bins[3].x - strip.bins[1].x, abs=0.02))
     assert strip.written_bytes == 150

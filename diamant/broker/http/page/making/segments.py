@@ -51,7 +51,7 @@ def shown_segments(
         is_in_round = round_ is not None and round_.first_offset <= segment.base_offset < round_.end_offset
         words = ["active"] if is_active else ["dirty" if is_dirty else "cleaned"] if log.config.is_compacted else []
         if is_in_round:
-            words.append("in a round")
+            words.append("in the current round")
         is_quarantined = any(one.startswith(basename(log_file("", segment.base_offset))) for one in quarantined)
         if is_quarantined:
             words.append("in quarantine: it cannot be read")
@@ -74,10 +74,10 @@ def _horizon(one: SegmentRecords, now_ms: int) -> str:
     assert one.first_horizon_ms is not None
     assert one.last_horizon_ms is not None
     if one.last_horizon_ms <= now_ms:
-        return "its tombstones have expired"
+        return "all tombstones have expired"
     if one.first_horizon_ms <= now_ms:
-        return f"some tombstones have expired, the last expire at {moment(one.last_horizon_ms)}"
-    return f"tombstones wait until {moment(one.first_horizon_ms)}"
+        return f"some tombstones have expired, the last one expires at {moment(one.last_horizon_ms)}"
+    return f"the first tombstone expires at {moment(one.first_horizon_ms)}"
 
 
 def figures_of(segments: Sequence[ShownSegment]) -> str:

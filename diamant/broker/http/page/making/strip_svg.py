@@ -276,7 +276,7 @@ def _reading(segments: Sequence[ShownSegment], scale: float) -> tuple[float, flo
 
 def _trouble(log: Log, status: PartitionStatus | None) -> str | None:
     if log.write_failure is not None:
-        return f"It takes no more writes: {log.write_failure}"
+        return f"This partition refuses writes: {log.write_failure}"
     if status is None or status.trouble is None:
         return None
     return f"{'Not cleaned' if status.uncleanable_reason is not None else 'In quarantine'}: {status.trouble}"

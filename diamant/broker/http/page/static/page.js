@@ -28,7 +28,7 @@ class TabSource {
       if (this.onopen) this.onopen(event);
     };
     this.source.onerror = () => {
-      tell(this.notice || "The broker does not answer. Trying again …");
+      tell(this.notice || "The broker is not responding. Retrying …");
       if (this.source && this.source.readyState === EventSource.CLOSED) {
         this.pause();
         this.timer = setTimeout(this.look, 2000);

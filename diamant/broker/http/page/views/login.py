@@ -14,7 +14,7 @@ from diamant.broker.operations.calls.parameters import Param
 
 async def show(call: Call) -> web.StreamResponse:
     """Return the form."""
-    return refused(401, "Changing data and viewing records requires the broker's token.")
+    return refused(401, "You need the broker's token to view records or change data.")
 
 
 async def login(call: Call) -> web.StreamResponse:

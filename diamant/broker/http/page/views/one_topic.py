@@ -164,8 +164,8 @@ def _look_inside(call: Call, large_bytes: int) -> tuple[str, ShownCall, str]:
         call, "POST", "/v1/segments", {"topic": topic, "all": True}, f"diamant count {topic} --segments",
         f'diamant.Admin().segments("{topic}", all=True)',
     )  # fmt: skip
-    hint = f"Counts the records of each segment now instead of in the background: reads {size(large_bytes)}."
-    return "Look inside", shown, hint
+    hint = f"Counts the records of each segment now instead of in the background. This reads {size(large_bytes)}."
+    return "Count now", shown, hint
 
 
 def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall, str]]:
@@ -184,23 +184,23 @@ def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall,
         (
             "Compact now",
             shown_call(call, "POST", path, {"topic": topic}, f"diamant compact {topic}", f'broker.compact("{topic}")'),
-            "Removes superseded records, and waits for the end. No latest value is lost.",
+            "Removes superseded records, and waits until this is done. The latest value of each key stays.",
         ),
         (
-            "Force",
+            "Compact with force",
             shown_call(
                 call, "POST", path, {"topic": topic, "force": True}, f"diamant compact {topic} --force",
                 f'broker.compact("{topic}", force=True)',
             ),
-            "The same, ignoring min.compaction.lag.ms.",
+            "Like Compact now, but ignores min.compaction.lag.ms.",
         ),
         (
-            "Wait for tombstones",
+            "Compact and wait for tombstones",
             shown_call(
                 call, "POST", path, {"topic": topic, "until": "tombstones-gone"},
                 f"diamant compact {topic} --until tombstones-gone", f'broker.compact("{topic}", until="tombstones-gone")',
             ),
-            "Also waits until tombstones are removed, after their delete horizons, by the broker's clock.",
+            "Like Compact now, but also waits until tombstones are removed, after their delete horizons by the broker's clock.",
         ),
         roll,
     ]  # fmt: skip

@@ -55,7 +55,7 @@ def _clock_actions(call: Call) -> list[tuple[str, ShownCall]]:
             f'broker.clock.advance("{duration}")',
         )  # fmt: skip
         found.append((label, shown))
-    for label, verb in (("Freeze", "freeze"), ("Let it run", "resume")):
+    for label, verb in (("Freeze", "freeze"), ("Resume", "resume")):
         shown = shown_call(call, "POST", f"/v1/clock/{verb}", {}, f"diamant clock {verb}", f"broker.clock.{verb}()")
         found.append((label, shown))
     return found

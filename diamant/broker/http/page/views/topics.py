@@ -54,13 +54,13 @@ class TopicRow(NamedTuple):
 
 COLUMNS = (
     ("name", "Topic", False),
-    ("policy", "Policy", False),
+    ("policy", "Cleanup policy", False),
     ("partitions", "Partitions", True),
-    ("offsets", "Offsets", True),
+    ("offsets", "Records (max.)", True),
     ("bytes", "Size", True),
     ("superseded", "Superseded", True),
-    ("dirty", "Dirty", True),
-    ("lag_ms", "Oldest superseded", True),
+    ("dirty", "Highest dirty ratio", True),
+    ("lag_ms", "Oldest superseded record", True),
     ("cleaned_ms", "Last round", True),
 )
 
@@ -77,7 +77,7 @@ def _counted_text(share: SupersededShare, largest_bytes: int) -> str:
         return ""
     if share.counted:
         return f"{share.counted} of {counted(share.partitions, 'partition')} counted"
-    return "too large to count unasked" if largest_bytes > MAX_BYTES else "not counted yet"
+    return "not counted: too large" if largest_bytes > MAX_BYTES else "not counted yet"
 
 
 def _row(
