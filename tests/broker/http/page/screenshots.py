@@ -25,7 +25,7 @@ VIEWS = (
     ("overview", "/", None),
     ("topic", "/topics/customers", None),
     ("topics", "/topics", None),
-    ("records", "/topics/customers/0?offset=200", "Why is it here, until when?"),
+    ("records", "/topics/customers/0?offset=200", "Why is this record still here, and until when?"),
     ("settings", "/topics/customers/settings", None),
     ("groups", "/groups", None),
     ("faults", "/faults", None),

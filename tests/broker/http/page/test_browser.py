@@ -157,7 +157,7 @@ def test_the_commands_of_a_look_follow_what_is_typed(reader_page: Page) -> None:
     assert commands_of(reader_page.locator("form.find"))[0] == "diamant find users --partition 0 --key 'k3'"
     form = reader_page.locator("form[data-path='/v1/produce']")
     reader_page.get_by_text("Produce a record").click()
-    form.get_by_label("Key (empty: none)").fill("k")
+    form.get_by_label("Key (optional)").fill("k")
     form.get_by_label("Value", exact=True).fill("it's")
     form.get_by_label("Headers").fill('{"trace": "7"}')
     shell, python, curl = commands_of(form)
@@ -287,7 +287,7 @@ def test_the_fate_of_a_record_beside_it(reader_page: Page) -> None:
     """The explanation is fetched on demand."""
     reader_page.goto("/topics/users/0?offset=3")
     reader_page.locator(".record summary").first.click()
-    reader_page.get_by_text("Why is it here, until when?").first.click()
+    reader_page.get_by_text("Why is this record still here, and until when?").first.click()
     expect(reader_page.locator(".fate").first).to_contain_text("superseded by 13")
 
 
@@ -341,8 +341,8 @@ def test_a_record_is_produced(page: Page, broker: BlockingBroker) -> None:
     page.goto("/topics/users/records")
     page.get_by_text("Produce a record").click()
     form = page.locator("form[data-path='/v1/produce']")
-    form.get_by_label("Key (empty: none)").fill("00ff")
-    form.get_by_label("Key given as").select_option("hex")
+    form.get_by_label("Key (optional)").fill("00ff")
+    form.get_by_label("Key format").select_option("hex")
     form.get_by_label("Value", exact=True).fill("new")
     form.get_by_label("Headers").fill('{"trace": 7')
     form.get_by_label("Partition").select_option("1")
@@ -494,7 +494,7 @@ def test_results_of_actions_are_accessible(page: Page) -> None:
     page.get_by_role("button", name="Back to the list").click()
     page.locator(".record summary").first.click()
     page.get_by_text("Produce a record").click()
-    page.get_by_text("Why is it here, until when?").first.click()
+    page.get_by_text("Why is this record still here, and until when?").first.click()
     expect(page.locator(".timeline").first).to_be_visible()
     check()
     page.goto("/topics/users/settings")
@@ -546,11 +546,11 @@ def test_a_setting_is_changed(page: Page, broker: BlockingBroker) -> None:
     expect(setting.locator(".outcome.failed").first).to_contain_text("Invalid value soon")
     setting.get_by_label("New value of retention.ms").fill("86400000")
     setting.get_by_role("button", name="Preview").click()
-    expect(setting.locator(".confirm")).to_contain_text("604800000 (7d), default → 86400000 (1d), set here")
+    expect(setting.locator(".confirm")).to_contain_text("604800000 (7d), default → 86400000 (1d), set for this topic")
     config = broker.node.topics.by_name["users"].logs[0]
     assert config.config.retention_ms == 604_800_000
-    setting.get_by_role("button", name="Change it").click()
-    expect(page.get_by_label("retention.ms", exact=True)).to_contain_text("86400000 1d set here")
+    setting.get_by_role("button", name="Apply").click()
+    expect(page.get_by_label("retention.ms", exact=True)).to_contain_text("86400000 1d set for this topic")
     assert config.config.retention_ms == 86_400_000
 
 
@@ -571,7 +571,7 @@ def test_a_whole_value_is_downloaded(reader_page: Page) -> None:
     reader_page.goto("/topics/large/0")
     reader_page.locator(".record summary").click()
     with reader_page.expect_download() as download:
-        reader_page.get_by_role("link", name="download all of it").click()
+        reader_page.get_by_role("link", name="download the whole value").click()
     assert download.value.path().stat().st_size == 1_000_000
 
 

@@ -16,7 +16,7 @@ MAX_SHOWN = 64 * 1024
 """The maximum number of bytes shown of a value."""
 MAX_LINE = 160
 """The maximum length of a preview line, in characters."""
-CODECS = ("not compressed", "gzip", "snappy", "lz4", "zstd")
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
 class ShownRecord(NamedTuple):
@@ -102,12 +102,12 @@ def shown_record(found: PlacedRecord, outcomes: TransactionOutcomes, topic_href:
     return ShownRecord(
         found.partition,
         record.offset,
-        moment(record.timestamp) if record.timestamp >= 0 else "no time",
+        moment(record.timestamp) if record.timestamp >= 0 else "no timestamp",
         key,
         _line(key),
         value,
         _line(value or ""),
-        f"{size(left)} more of {size(found.value_bytes)}" if left > 0 else "",
+        f"{size(left)} of {size(found.value_bytes)} not shown" if left > 0 else "",
         f"{href}/value" if left > 0 else "",
         tuple((name, "null" if one is None else text_of(one[:1024])) for name, one in record.headers),
         tuple(badges),

@@ -422,12 +422,12 @@ function foundRow(topic, one) {
   const link = document.createElement("a");
   link.href = `/topics/${encodeURIComponent(topic)}/${one.partition}?offset=${one.offset}`;
   link.textContent = `${one.partition}: ${one.offset.toLocaleString("en")}`;
-  const time = one.timestamp >= 0 ? new Date(one.timestamp).toISOString().replace("T", " ").slice(0, 19) : "no time";
+  const time = one.timestamp >= 0 ? new Date(one.timestamp).toISOString().replace("T", " ").slice(0, 19) : "no timestamp";
   const cells = [link, time, textOf(one, "key", 80), one.value === null ? "null: a tombstone" : textOf(one, "value", 160)];
   cells.forEach((cell, index) => {
     const place = row.insertCell();
     place.append(cell);
-    place.dataset.label = ["Partition: offset", "Time", "Key", "Value"][index];
+    place.dataset.label = ["Partition: offset", "Timestamp", "Key", "Value"][index];
     if (index > 1) place.className = "wrap mono";
   });
   return row;

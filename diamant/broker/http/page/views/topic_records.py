@@ -123,8 +123,8 @@ async def _at(call: Call, log: Log) -> tuple[int, str]:
                 if (found := await asyncio.to_thread(step.run)) is not None:
                     return found.offset, ""
         except (CorruptBatch, StorageError) as error:
-            return log.log_start_offset, f"Times cannot be searched past a damaged batch: {error}"
-        return log.log_end_offset, "No record is that late."
+            return log.log_start_offset, f"The search by time stopped at a damaged batch: {error}"
+        return log.log_end_offset, "No record has this timestamp or a later one."
     return min(max(query_number(call, "offset", log.log_start_offset), log.log_start_offset), log.log_end_offset), ""
 
 

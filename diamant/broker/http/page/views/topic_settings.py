@@ -27,7 +27,7 @@ from diamant.words import counted, size
 
 NO_LIMIT = str((1 << 63) - 1)
 SOURCES = {
-    ConfigSource.DYNAMIC_TOPIC_CONFIG: "set here",
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "set for this topic",
     ConfigSource.DEFAULT_CONFIG: "default",
 }
 
@@ -125,17 +125,17 @@ def _effects(logs: Sequence[Log], config: LogConfig, name: str, now_ms: int) -> 
     if name == "cleanup.policy":
         was_compacted = any(log.config.is_compacted for log in logs)
         if config.is_compacted and not was_compacted:
-            yield "From then on, only the latest value of each key is kept. By Kafka's rules, records without a key are refused."
+            yield "From then on, only the latest value of each key is kept and, as in Kafka, records without a key are refused."
         if was_compacted and not config.is_compacted:
             yield "The topic is no longer compacted: superseded values stay until retention removes their segments."
     if name == "min.compaction.lag.ms":
         yield "A superseded value can be read for at least this long after it was written."
     if name == "max.compaction.lag.ms" and config.is_compacted:
-        yield "In mode prompt, a superseded value is removed by then. For older ones, a round may start at once."
+        yield "In mode prompt, a superseded value is removed within this time. If some are already older, a round may start now."
     if name == "delete.retention.ms":
-        yield "Tombstones keep their present delete horizon. Those that get one in a later round wait this long."
+        yield "Tombstones that already have a delete horizon keep it. Those that get one in a later round stay for this time."
     if name in ("segment.ms", "segment.bytes"):
-        yield "It applies to active segments at their next check or append. Closed segments stay as they are."
+        yield "The new value applies to active segments at their next check or append. Closed segments stay as they are."
 
 
 def _retention_text(logs: Sequence[Log], config: LogConfig, now_ms: int) -> str:
@@ -146,7 +146,7 @@ def _retention_text(logs: Sequence[Log], config: LogConfig, now_ms: int) -> str:
         lost += sum(segment.size for segment in log.segments[:count])
     if not gone:
         return "Retention would remove none of the current segments."
-    return f"Retention would remove {counted(gone, 'segment')} with {size(lost)} at its next look. It cannot be undone."
+    return f"Retention would remove {counted(gone, 'segment')} ({size(lost)}) at its next check. This cannot be undone."
 
 
 ROUTES = (
