@@ -120,7 +120,7 @@ def erasure(browser: Browser, page: Page, target: Path) -> None:
     """Picture an erasure from the preview to the certificate."""
     page.goto("/forget")
     page.get_by_label("Key", exact=True).fill("customer-42")
-    page.get_by_role("button", name="Look").first.click()
+    page.get_by_role("button", name="Preview").first.click()
     form = page.locator("form.confirm")
     form.wait_for()
     section = page.locator("section[aria-labelledby=by-key]")

@@ -136,17 +136,17 @@ def test_the_commands_of_a_look_follow_what_is_typed(reader_page: Page) -> None:
     reader_page.goto("/forget")
     form = reader_page.locator("form[data-path='/forget/key']")
     reader_page.get_by_label("Key", exact=True).fill("k'3")
-    reader_page.get_by_label("Topics (all if none is chosen)").select_option(["large", "users"])
+    reader_page.get_by_label("Topics (select none to search all)").select_option(["large", "users"])
     shell, python, curl = commands_of(form)
     quoted = "'k'\\''3'"
     assert shell == f"diamant explain large --key {quoted}\ndiamant explain users --key {quoted}"
     assert python.splitlines()[1] == 'diamant.Admin().explain("users", key="k\'3")'
     assert '{"topic":"users","key":{"text":"k' in curl
-    reader_page.get_by_label("Given as").select_option("hex")
+    reader_page.get_by_label("Key format").select_option("hex")
     reader_page.get_by_label("Key", exact=True).fill("6b33")
     assert commands_of(form)[0].splitlines()[1] == "diamant explain users --key-hex '6b33'"
     reader_page.get_by_label("Topic", exact=True).select_option("users")
-    reader_page.get_by_label("Where").fill('key == "k3"')
+    reader_page.get_by_label("Condition").fill('key == "k3"')
     shell, python, _ = commands_of(reader_page.locator("form[data-path='/forget/where']"))
     assert shell == """diamant find users --where 'key == "k3"'"""
     assert python == """list(diamant.Admin().find("users", where="key == \\"k3\\""))"""
@@ -188,19 +188,19 @@ def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> Non
     """The preview's figures are confirmed; the certificate is a page and a file, listed and verified."""
     page.goto("/forget")
     page.get_by_label("Key", exact=True).fill("k3")
-    page.get_by_role("button", name="Look").first.click()
+    page.get_by_role("button", name="Preview").first.click()
     form = page.locator("form.confirm")
     expect(page.locator("main")).to_contain_text("9 superseded, 1 live")
     page.get_by_role("button", name="Erase", exact=True).click()
     assert len(list(broker.records("users"))) == 102  # the browser asks for what is missing
     form.get_by_label("Reason").fill("a request")
     form.get_by_label("Case number").fill("case-7")
-    form.get_by_label("Erase 10 records under this key from users").check()
+    form.get_by_label("Erase 10 records with this key from users").check()
     page.get_by_role("button", name="Erase", exact=True).click()
     expect(form.locator(".outcome")).to_contain_text("Done: all values are gone, a deletion mark stays for consumers.")
     assert [record.value for _, record in broker.records("users") if record.key == b"k3"] == [None]
     with page.expect_download() as download:
-        page.get_by_role("link", name="As a file").click()
+        page.get_by_role("link", name="Download (JSON)").click()
     page.get_by_role("link", name="Certificate", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("All values are gone")
     assert (
@@ -210,7 +210,7 @@ def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> Non
     assert violations(page) == ""
     page.goto("/forget")
     expect(page.locator("main")).to_contain_text("case-7")
-    page.get_by_label("Certificate (the JSON file)").set_input_files(download.value.path())
+    page.get_by_label("Certificate (JSON file)").set_input_files(download.value.path())
     page.get_by_role("button", name="Verify").click()
     expect(page.locator(".outcome").last).to_contain_text("valid: trusted.")
 
@@ -222,8 +222,8 @@ def test_records_are_redacted_after_a_look(page: Page, broker: BlockingBroker) -
         broker.produce("orders", f'{{"customer": {number % 3}}}')
     page.goto("/forget")
     page.get_by_label("Topic", exact=True).select_option("orders")
-    page.get_by_label("Where").fill("value.customer == 1")
-    page.get_by_role("button", name="Look").nth(1).click()
+    page.get_by_label("Condition").fill("value.customer == 1")
+    page.get_by_role("button", name="Preview").nth(1).click()
     form = page.locator("form.confirm")
     form.get_by_label("Reason").fill("a request")
     form.get_by_label("Remove 2 records from orders; 4 stay").check()
@@ -237,13 +237,13 @@ def test_a_fault_is_added_seen_and_removed(page: Page, broker: BlockingBroker) -
     page.goto("/faults")
     page.get_by_label("API").select_option("Produce")
     page.get_by_label("Error").select_option("NOT_LEADER_OR_FOLLOWER")
-    page.get_by_label("How often").fill("2")
+    page.get_by_label("Times to fire").fill("2")
     page.get_by_role("button", name="Add").click()
     expect(page.locator(".fault")).to_contain_text("api Produce, times 2, error NOT_LEADER_OR_FOLLOWER")
     [fault] = broker.faults.list()
     assert (fault.spec.times, fault.count) == (2, 0)
     page.get_by_role("button", name="Remove").click()
-    expect(page.locator("main")).to_contain_text("There is no fault")
+    expect(page.locator("main")).to_contain_text("No faults are installed")
     assert broker.faults.list() == []
 
 
@@ -254,7 +254,7 @@ def test_charts_of_the_history(page: Page, broker: BlockingBroker) -> None:
     broker.call(broker.services.history().sample())
     page.goto("/history")
     expect(page.locator(".chart canvas")).to_have_count(6)
-    page.get_by_label("Of").select_option("users")
+    page.get_by_label("Broker or topic").select_option("users")
     page.get_by_role("button", name="Show").click()
     expect(page).to_have_url(re.compile("topic=users"))
     expect(page.locator(".chart canvas")).to_have_count(4)
@@ -265,7 +265,7 @@ def test_a_group_and_the_tombstones_before_it(reader_page: Page) -> None:
     reader_page.goto("/groups")
     reader_page.get_by_role("link", name="readers/1").click()
     expect(reader_page.locator("main")).to_contain_text("lag 2")
-    reader_page.get_by_text("Look for them").click()
+    reader_page.get_by_text("Count unread tombstones").click()
     expect(reader_page.locator(".found")).to_contain_text("users-1: 1")
 
 
@@ -417,7 +417,7 @@ def test_nothing_scrolls_sideways(page: Page, broker: BlockingBroker) -> None:
             assert page.evaluate(SIDEWAYS) == [], (width, view)
         page.goto("/forget")
         page.get_by_label("Key", exact=True).fill("k3")
-        page.get_by_role("button", name="Look").first.click()
+        page.get_by_role("button", name="Preview").first.click()
         page.locator("form.confirm").wait_for()
         assert page.evaluate(SIDEWAYS) == [], width
 
@@ -506,12 +506,12 @@ def test_results_of_actions_are_accessible(page: Page) -> None:
     check()
     page.goto("/forget")
     page.get_by_label("Key", exact=True).fill("k3")
-    page.get_by_role("button", name="Look").first.click()
+    page.get_by_role("button", name="Preview").first.click()
     expect(page.locator("form.confirm")).to_be_visible()
     check()
     page.goto("/topics/users")
     page.get_by_role("button", name="Compact now").click()
-    page.get_by_text("The whole answer").click()
+    page.get_by_text("Full response").click()
     page.locator(".calls summary").first.click()
     check()
 
@@ -558,7 +558,7 @@ def test_the_commands_of_a_form_follow_what_is_typed(reader_page: Page) -> None:
     """The commands follow what is typed into a form, for the shell, Python and curl."""
     reader_page.goto("/faults")
     reader_page.get_by_label("API").select_option("Produce")
-    reader_page.get_by_label("How often").fill("2")
+    reader_page.get_by_label("Times to fire").fill("2")
     reader_page.get_by_label("Hold until released").check()
     reader_page.get_by_text("As a command").click()
     expect(reader_page.locator("[data-as=shell]")).to_have_text("diamant fault add api=Produce times=2 hold=true")
@@ -623,7 +623,7 @@ def test_the_page_survives_a_restart_of_the_broker(chromium: Browser, broker: Bl
         "/faults": "Fault 1",
         "/topics/users": "90 superseded",
     }
-    after = {"/": "1 with 1 partition", "/groups": "There is no group yet", "/faults": "There is no fault"}
+    after = {"/": "1 with 1 partition", "/groups": "No groups yet", "/faults": "No faults"}
     with chromium.new_context(base_url=broker.http_url) as context:
         pages = []
         for view, text in before.items():

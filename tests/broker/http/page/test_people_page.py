@@ -26,12 +26,14 @@ def test_a_person_is_forgotten_after_a_preview(page: Page, broker: BlockingBroke
         broker.produce("orders", json.dumps({"customer": f"c-{number % 3}"}))
     page.set_viewport_size({"width": width, "height": 900})
     page.goto("/people")
-    page.get_by_label("Known by").fill("customer=c-1")
+    page.get_by_label("Identifiers (one per line").fill("customer=c-1")
     page.get_by_label("Data map").set_input_files(people)
     page.get_by_role("button", name="Preview").click()
     form = page.locator("form.confirm")
     expect(page.locator("main")).to_contain_text("removed")
-    expect(page.locator("main")).not_to_contain_text("Would read the deletion mark later")  # no group is behind
+    expect(page.locator("main")).not_to_contain_text(
+        "Groups that would read the deletion mark later"
+    )  # no group is behind
     form.get_by_label("Reason").fill("GDPR Art. 17")
     form.get_by_label("Case number").fill("case-7")
     form.get_by_label("Do this with 2 records of this person").check()
@@ -63,8 +65,8 @@ def test_what_stays_is_said_before_and_after(page: Page, broker: BlockingBroker,
         broker.create_topic(topic, 1)
         broker.produce(topic, json.dumps({"customer": "c-1", "name": "Ada"}))
     page.goto("/people")
-    expect(page.locator("main")).to_contain_text("None yet.")
-    page.get_by_label("Known by").fill("customer=c-1")
+    expect(page.locator("main")).to_contain_text("No requests yet.")
+    page.get_by_label("Identifiers (one per line").fill("customer=c-1")
     page.get_by_label("Data map").set_input_files(people)
     page.get_by_role("button", name="Preview").click()
     form = page.locator("form.confirm")
@@ -79,7 +81,7 @@ def test_what_stays_is_said_before_and_after(page: Page, broker: BlockingBroker,
     form.get_by_label("Do this with 3 records of this person").check()
     form.get_by_role("button", name="Forget").click()
     expect(form.locator(".outcome")).to_contain_text(
-        "Done. 2 records stay in 2 topics; why and until when is said above. Deletion marks stay for consumers."
+        "Done. 2 records stay in 2 topics; the preview says why and until when. Deletion marks stay for consumers."
     )
     expect(page.locator("#open-requests")).to_contain_text("1 open request")
     expect(page.locator("#register")).to_contain_text("values-gone")

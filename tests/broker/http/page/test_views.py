@@ -402,7 +402,7 @@ async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> No
 
 async def test_the_history_has_the_last_rounds(broker: Broker) -> None:
     """Each round has its removals by reason; without rounds the page says so."""
-    assert "None since the start of the broker" in (await get(broker, "/history")).text
+    assert "No rounds since the broker started" in (await get(broker, "/history")).text
     await broker.compact("users")
     await broker.services.history().sample()
     for path in ("/history", "/history?topic=users"):

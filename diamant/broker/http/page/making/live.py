@@ -45,7 +45,9 @@ async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda:
     The parts are checked for changes more often while `is_busy` returns True, and as soon as it becomes True.
     """
     if len(_open) >= MAX_STREAMS:
-        return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is the state at loading time.")
+        return await _not_live(
+            call, f"Not live, because {MAX_STREAMS} other pages are. You see the state in which the page was loaded."
+        )
     token = object()
     _open.add(token)
     try:

@@ -186,12 +186,12 @@ async function html(path, fields) {
   return answer.text();
 }
 
-// States of certificates in words, as in the list of certificates.
+// States of certificates in words, similar to the headings of the certificates' pages.
 const STATES = {
-  "key-gone": "nothing under the key is left",
+  "key-gone": "everything stored under the key is gone",
   "values-gone": "all values are gone, a deletion mark stays for consumers",
   "records-gone": "all records that matched are gone",
-  "fields-blanked": "the named fields of all records that matched are as asked",
+  "fields-blanked": "the named fields of all records that matched are as requested",
   "forgotten": "everything that was found is gone",
   "nothing-matched": "nothing was found, and nothing was removed",
   "not-certified": "not certified; the certificate says why",
@@ -203,7 +203,7 @@ function stayText({ state, certificate }) {
   if (!rows.length || state === "not-certified") return "";
   const [records, topics] = [rows.reduce((sum, one) => sum + one.records, 0), new Set(rows.map((one) => one.topic)).size];
   const marks = state === "values-gone" ? " Deletion marks stay for consumers." : "";
-  return `Done. ${records.toLocaleString("en")} ${records === 1 ? "record stays" : "records stay"} in ${topics} ${topics === 1 ? "topic" : "topics"}; why and until when is said above.${marks}`;
+  return `Done. ${records.toLocaleString("en")} ${records === 1 ? "record stays" : "records stay"} in ${topics} ${topics === 1 ? "topic" : "topics"}; the preview says why and until when.${marks}`;
 }
 
 // A summary of a response, in a sentence or two.
@@ -212,7 +212,7 @@ function summary(found) {
   if (found.outcome) return `${found.summary}.`;
   if (Number.isInteger(found.offset) && "partition" in found) return `Written: partition ${found.partition}, offset ${found.offset.toLocaleString("en")}.`;
   if (Array.isArray(found.offsets)) return found.offsets.map((one) => `${one.partition}: ${one.before === null ? "nothing" : one.before.toLocaleString("en")} → ${one.after.toLocaleString("en")}`).join(", ");
-  if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
+  if (Array.isArray(found.rolled)) return `Closed ${found.rolled.length} active ${found.rolled.length === 1 ? "segment" : "segments"}.`;
   if ("is_changed" in found) return found.is_changed ? "Changed." : "Nothing was changed.";
   if (Array.isArray(found.partitions) && found.partitions.some((one) => one.segments)) return "Counted.";
   if (found.is_clean === undefined || !Array.isArray(found.partitions)) return `Done${found.state ? `: ${STATES[found.state] || found.state}` : ""}.`;
@@ -221,13 +221,13 @@ function summary(found) {
   const what = removed.map(([reason, count]) => `${count.toLocaleString("en")} ${reason.replaceAll("_", " ")}`).join(", ");
   const bytes = `${sum("bytes_before").toLocaleString("en")} bytes before, ${sum("bytes_after").toLocaleString("en")} after`;
   const held = found.held_text ? `Held back: ${found.held_text}. ` : "";
-  return `${held}${what ? `Removed ${what}` : held ? "Nothing could be removed" : "Nothing was to be removed"}; ${bytes}.`;
+  return `${held}${what ? `Removed ${what}` : held ? "Nothing could be removed" : "There was nothing to remove"}; ${bytes}.`;
 }
 
 function certificateLinks(found) {
   const id = found && (found.id || (found.certificate && found.certificate.id));
   if (!found || !found.certificate || !id) return [];
-  return [["Certificate", `/v1/certificates/${id}/page`, ""], ["As a file", `/v1/certificates/${id}`, `${id}.json`]].map(
+  return [["Certificate", `/v1/certificates/${id}/page`, ""], ["Download (JSON)", `/v1/certificates/${id}`, `${id}.json`]].map(
     ([text, href, download]) => {
       const link = document.createElement("a");
       link.textContent = text;
@@ -269,7 +269,7 @@ document.addEventListener("submit", async (event) => {
     shown.textContent = JSON.stringify(rest, null, 2);
     const all = document.createElement("details");
     const name = document.createElement("summary");
-    name.textContent = "The whole answer";
+    name.textContent = "Full response";
     all.append(name, shown);
     tell(summary(found));
     outcome.append(...certificateLinks(found), all);
@@ -479,7 +479,7 @@ async function search(form, signal) {
         count += 1;
       } else if (one.is_done) {
         const problems = one.problems.length ? ` Not everything could be read: ${one.problems.join("; ")}` : "";
-        const found = one.is_cut ? `The newest ${count.toLocaleString("en")} found` : count ? `${count.toLocaleString("en")} found` : "Nothing found";
+        const found = one.is_cut ? `The newest ${count.toLocaleString("en")} matches` : count ? `${count.toLocaleString("en")} found` : "Nothing found";
         status.replaceChildren(...marked(`${found} in ${scope}.${problems}`));
         place.querySelector(".scroll").hidden = !count;
       } else {

@@ -31,6 +31,7 @@ from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible, 
 from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.words import counted
 
 MAX_WAIT_MS = 600_000
 MAX_ROWS = 200
@@ -169,7 +170,7 @@ async def preview_where(call: Call) -> web.StreamResponse:
         raise BadArgument(str(error)) from None
     places = []
     for partition, located in await located_records(explaining, topic, where):
-        problem = f"{len(located.problems)} segments cannot be read" if located.problems else ""
+        problem = f"{counted(len(located.problems), 'segment')} cannot be read" if located.problems else ""
         places.append(
             MatchPlace(partition, located.matched, located.superseded, located.undecided, located.kept, problem)
         )

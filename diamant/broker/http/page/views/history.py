@@ -13,13 +13,13 @@ from diamant.cleaner.rules.result import REASONS
 MAX_ROWS = 10
 
 CHARTS = (
-    ("Throughput", "bytes/s", (("bytes_in_per_s", "in"), ("bytes_out_per_s", "out"))),
+    ("Throughput", "bytes/s", (("bytes_in_per_s", "incoming"), ("bytes_out_per_s", "outgoing"))),
     ("Size on disk", "bytes", (("bytes", "all segments"),)),
     ("Removed by the cleaner", "records/s", (("records_removed_per_s", "all reasons"),)),
     (
-        "Superseded and dirty",
+        "Superseded share and dirty ratio",
         "",
-        (("superseded_ratio", "superseded share of records"), ("dirty_ratio", "highest dirty ratio")),
+        (("superseded_ratio", "superseded share"), ("dirty_ratio", "highest dirty ratio")),
     ),
 )
 BROKER_CHARTS = (
@@ -32,7 +32,7 @@ BROKER_CHARTS = (
             ("removed_superseded_per_s", "superseded"),
             ("removed_tombstones_per_s", "tombstones"),
             ("removed_aborted_per_s", "aborted"),
-            ("removed_markers_per_s", "markers"),
+            ("removed_markers_per_s", "transaction markers"),
         ),
     ),
     CHARTS[3],
