@@ -279,9 +279,9 @@ def _why_nothing(log: Log, found: CleanableRange, now_ms: int, ages: Ages[Log]) 
         return "the log is empty"
     first_dirty = found.first_dirty_offset
     if first_dirty >= log.log_end_offset:
-        return "all of it is clean"
+        return "the whole log is clean"
     bounds = limits(log, first_dirty, now_ms, ages)
-    rest = "all of it" if first_dirty == log.log_start_offset else f"all from offset {first_dirty} on"
+    rest = "the whole log" if first_dirty == log.log_start_offset else f"everything from offset {first_dirty} on"
     if first_dirty >= bounds.active_segment:
         return f"{rest} is in the active segment, which is never cleaned"
     if bounds.last_stable_offset < log.log_end_offset and bounds.last_stable_offset == bounds.offset:
@@ -289,7 +289,7 @@ def _why_nothing(log: Log, found: CleanableRange, now_ms: int, ages: Ages[Log]) 
     if bounds.young_segment is not None:
         young = bounds.young_segment
         return f"{rest} waits for the segment at offset {young:,}, which is younger than min.compaction.lag.ms"
-    return f"{rest} is empty"
+    return f"the segments from offset {first_dirty} on are empty"
 
 
 def preview_partition(

@@ -81,7 +81,7 @@ def test_timestamps_in_the_future_hold_back_only_kafka(mode: str) -> None:
     log.log.close()
     log.now_ms += DAY_MS
     report = clean(log, mode=mode)
-    why = "all of it waits for the segment at offset 0, which is younger than min.compaction.lag.ms"
+    why = "the whole log waits for the segment at offset 0, which is younger than min.compaction.lag.ms"
     assert (report.is_cleaned, report.why_nothing) == ((False, why) if mode == KAFKA else (True, None))
 
 

@@ -58,9 +58,9 @@ _NOT_COMPACTED = (
     "cleanup.policy=compact compacts it anyway"
 )
 _NOT_STOPPED = (
-    "warning: {directory} has no {mark}: its broker crashed, or these files were copied from a running broker. The end of the "
-    "log is taken as it is. --unclean recovers it first, as a start after a crash does; --unclean --dry-run shows what that cuts "
-    "off"
+    "warning: {directory} has no {mark}, so its broker crashed or the files were copied from a running broker. The end of each "
+    "log is used without recovery. --unclean recovers it first, as a broker does when it starts after a crash; --unclean "
+    "--dry-run shows what the recovery would cut off"
 )
 
 

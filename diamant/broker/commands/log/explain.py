@@ -178,7 +178,7 @@ def _show(
 
 def _end(notes: Iterable[str], problems: Sequence[Problem], *, is_missing: bool) -> NoReturn:
     for text in notes:
-        note(f"a broker's start would report: {text}")
+        note(f"a broker would report when it starts: {text}")
     for problem in problems:
         show_problem(problem)
     if is_missing and not problems:

@@ -154,7 +154,7 @@ def _print_tables(
         with_records = [one for one in partitions if one.bytes or one.topic not in INTERNAL_TOPICS]
         partitions, folded = with_records, len(partitions) - len(with_records)
     counts = used(COUNTS, [one.kinds for one in partitions])
-    heads = ("segments", "size", *map(shown, counts), "dirty", "clean to", "checkpoint file of")
+    heads = ("segments", "size", *map(shown, counts), "dirty", "clean to", "checkpoint written")
     rows = [
         [
             f"{one.topic}-{one.partition}",

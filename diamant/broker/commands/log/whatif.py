@@ -116,7 +116,7 @@ WAITING = {
     WAITS_FOR_APPEND: "the active segment is not cleaned, and only an append would close it",
     WAITS_FOR_TRANSACTION: "a transaction is open, and nothing after its first record is cleaned",
     WAITS_FOR_RATIO: "too little is dirty for min.cleanable.dirty.ratio, and max.compaction.lag.ms does not force a round",
-    WAITS_FOR_TIME: "more happens later",
+    WAITS_FOR_TIME: "more will be cleaned or removed later",
     WAITS_FOR_ROUND: "expired tombstones are removed in the next round, and no round is due",
 }
 
@@ -464,8 +464,8 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
 def _contents_text(contents: Contents) -> str:
     kinds = [one for one in used(NAMES, [contents.kinds]) if one not in ("records", "markers")]
     return (
-        f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.kinds.records, 'record')}, "
-        f"of them {', '.join(kind_text(getattr(contents.kinds, one), one) for one in kinds)}"
+        f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.kinds.records, 'record')} "
+        f"({', '.join(kind_text(getattr(contents.kinds, one), one) for one in kinds)})"
     )
 
 

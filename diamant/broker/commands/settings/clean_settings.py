@@ -155,7 +155,9 @@ def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = Tr
             f"{done} up to offset {result.end_offset} by the {result.runner} engine; records removed: {removed}"
         )
     if report.deleted_segments:
-        lines.append(f"retention removed {counted(report.deleted_segments, 'segment')}")
+        lines.append(
+            f"retention {'would remove' if is_dry_run else 'removed'} {counted(report.deleted_segments, 'segment')}"
+        )
     if report.bytes_after != report.bytes_before:
         lines.append(f"{report.bytes_before} bytes before, {report.bytes_after} after")
     return "\n".join(lines)

@@ -41,6 +41,6 @@ def chosen_mode(env: Env, log_directory: str, given: str | None) -> ChosenMode:
         return ChosenMode(PROMPT)
     return ChosenMode(
         KAFKA,
-        f"By Kafka's rules: nothing in {log_directory} shows that a Diamant broker was the last one on it. --mode prompt applies "
-        "Diamant's.",
+        f"Using Kafka's rules, because nothing in {log_directory} shows that a Diamant broker used it last. --mode prompt "
+        "applies Diamant's rules.",
     )

@@ -304,17 +304,17 @@ def test_why_nothing_is_cleanable(partition: Path) -> None:
     """The reasons are: already clean, too young, in the active segment."""
     young = run(partition, "--set", f"min.compaction.lag.ms={10**15}", "--force").output
     assert (
-        "nothing is cleanable: all of it waits for the segment at offset 0, which is younger than min.compaction.lag.ms"
+        "nothing is cleanable: the whole log waits for the segment at offset 0, which is younger than min.compaction.lag.ms"
         in young
     )
     run(partition)
-    assert "nothing is cleanable: all of it is clean" in run(partition).output
+    assert "nothing is cleanable: the whole log is clean" in run(partition).output
     for path in partition.glob("*"):
         if path.name != f"{0:020d}.log":
             path.unlink()
     (partition.parent / "cleaner-offset-checkpoint").unlink()
     active = run(partition, "--force").output
-    assert "nothing is cleanable: all of it is in the active segment, which is never cleaned" in active
+    assert "nothing is cleanable: the whole log is in the active segment, which is never cleaned" in active
 
 
 def directory_of(tmp_path: Path, partition: Path, **topics: str) -> Path:
@@ -368,7 +368,10 @@ def test_a_directory_without_metadata_demands_a_decision(tmp_path: Path, partiti
 @pytest.mark.parametrize("command", ["explain", "whatif", "clean"])
 def test_a_directory_that_kafka_wrote_has_kafkas_rules(tmp_path: Path, partition: Path, command: str) -> None:
     """The first line says so; what Diamant wrote last has Diamant's; the option decides in any case."""
-    line = "By Kafka's rules: nothing in {} shows that a Diamant broker was the last one on it. --mode prompt applies Diamant's."
+    line = (
+        "Using Kafka's rules, because nothing in {} shows that a Diamant broker used it last. --mode prompt applies "
+        "Diamant's rules."
+    )
 
     def first(directory: Path, *options: str) -> str:
         dry = ["--dry-run"] if command == "clean" else []
@@ -408,4 +411,4 @@ def test_a_reader_that_has_gone_does_not_stop_it(partition: Path, options: list[
     os.close(writer)
     assert (found.returncode, found.stderr) == (0, "")
     again = run(partition.parent, *compacted)
-    assert again.stdout.count("nothing is cleanable: all of it is clean") == 2, again.stdout
+    assert again.stdout.count("nothing is cleanable: the whole log is clean") == 2, again.stdout

@@ -209,7 +209,7 @@ def test_stats_as_a_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert " ".join(rows[0]).startswith(
         "partition segments size records distinct keys live superseded tombstones aborted keyless markers dirty"
     )
-    assert " ".join(rows[0]).endswith("dirty clean to checkpoint file of")
+    assert " ".join(rows[0]).endswith("dirty clean to checkpoint written")
     assert rows[1][0] == "t-0"
     assert rows[1][4:11] == ["5", "3", "2", "1", "1", "1", "0"]
     assert rows[2][0] == "t-1"

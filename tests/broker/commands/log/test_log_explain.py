@@ -127,7 +127,7 @@ def test_a_copy_of_a_running_broker(partition: Path) -> None:
     before = content(partition)
     found = run(partition, "-k", "customer-42")
     assert found.exit_code == 0
-    assert f"a broker's start would report: {last}" in found.stderr
+    assert f"a broker would report when it starts: {last}" in found.stderr
     assert "offset 6: live" in found.stdout
     assert content(partition) == before
 

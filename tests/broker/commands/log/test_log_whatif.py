@@ -114,7 +114,7 @@ def test_a_single_combination_is_printed_with_its_events(data: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("t-0 at 2023-11-15T22:13:20.000Z: 4 segments, ")
-    assert "13 records, of them 2 live, 10 superseded, 1 tombstone" in lines[0]
+    assert "13 records (2 live, 10 superseded, 1 tombstone)" in lines[0]
     assert "min.compaction.lag.ms" in lines[2]
     # Without a time in the indexes the files' count: a second later.
     assert any(line.strip().startswith("+2d 1s: cleaned up to offset 12, due by min.cleanable") for line in lines)
@@ -128,7 +128,7 @@ def test_the_counts_add_up(tmp_path: Path) -> None:
     history.write(RealEnv(SettableClock(TIMESTAMP)), str(tmp_path))
     lines = run(tmp_path / "t-0", *NOW, "--mode", "kafka").stdout.splitlines()
     told = next(line for line in lines if line.startswith("t-0 at "))
-    assert told.endswith("4 records, of them 1 live, 0 superseded, 0 tombstones, 2 undecided, 1 keyless")
+    assert told.endswith("4 records (1 live, 0 superseded, 0 tombstones, 2 undecided, 1 keyless)")
     heads = next(line for line in lines if "segments" in line and "waits for" in line)
     columns = "segments size records live superseded tombstones undecided keyless last horizon waits for"
     assert " ".join(heads.split()).endswith(columns)
