@@ -46,7 +46,8 @@ async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda:
     """
     if len(_open) >= MAX_STREAMS:
         return await _not_live(
-            call, f"Not live, because {MAX_STREAMS} other pages are. You see the state in which the page was loaded."
+            call,
+            f"Not live, because {MAX_STREAMS} other pages are. This page shows the state at the time it was loaded.",
         )
     token = object()
     _open.add(token)
