@@ -61,5 +61,5 @@ def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]])
         when = "never: it cannot be read" if due_ms is None else time_text(due_ms)
         rows.append([one["id"], one["kind"], one.get("waits_for") or when])
     print_table(
-        [TableColumn(head, is_text=True) for head in ("id", "kind", "continues")], rows, console=console, is_ruled=False
+        [TableColumn(head, is_text=True) for head in ("id", "kind", "status")], rows, console=console, is_ruled=False
     )
