@@ -44,7 +44,7 @@ function draw(figure, history) {
         value: (_, value) => short(value, unit),
       })),
     ],
-    axes: [{ ...axis, values: (_, times) => times.map((time) => clock(time, times[1] - times[0] < 60)) }, { ...axis, size: 70, values: (_, values) => values.map((value) => short(value, unit)) }],
+    axes: [{ ...axis, space: 75, values: (_, times) => times.map((time) => clock(time, times[1] - times[0] < 60)) }, { ...axis, size: 70, values: (_, values) => values.map((value) => short(value, unit)) }],
     scales: { x: { range: (chart, first, last) => {
       const end = chart.data[0].length > 1 ? last : first; // uPlot would stretch a single point to years
       return [Math.min(first, end - 120), end];
