@@ -155,10 +155,10 @@ def _scale(logs: list[Log]) -> int:
 def _actions(call: Call, logs: Sequence[Log]) -> list[tuple[str, ShownCall, str]]:
     large_bytes = sum(log.size for log in logs if log.size > call.services.segment_figures().unasked_bytes)
     found = _of_cleaner(call, is_compacted=logs[0].config.is_compacted)
-    return [*found, _look_inside(call, large_bytes)] if large_bytes else found
+    return [*found, _count_now(call, large_bytes)] if large_bytes else found
 
 
-def _look_inside(call: Call, large_bytes: int) -> tuple[str, ShownCall, str]:
+def _count_now(call: Call, large_bytes: int) -> tuple[str, ShownCall, str]:
     topic = call.path["topic"]
     shown = shown_call(
         call, "POST", "/v1/segments", {"topic": topic, "all": True}, f"diamant count {topic} --segments",
