@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.node.superseded_checks import CheckResult
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
@@ -68,8 +69,6 @@ async def take_deadlines(
     """Return the deadlines of all compacted topics, by name; with consumers only if `groups` is given. Yields to other tasks."""
     if not cleaning.is_loaded:
         return []
-    from diamant.cleaner.rules.time_based_roll import oldest_append_ms
-
     service = await cleaning.service()
     now_ms = node.env.clock.now_ms()
     deadline_ms = node.config.diamant_erasure_deadline_ms
@@ -92,8 +91,7 @@ async def take_deadlines(
                 await asyncio.sleep(0)
             first_dirty = service.states.first_dirty(log)
             if log.log_end_offset > first_dirty:
-                oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
-                told = looks.get(log, CheckResult(oldest_ms, True))
+                told = looks[log] if log in looks else _oldest(log, first_dirty, now_ms)
                 if not told.is_certain:
                     not_told[log.partition] = now_ms - (told.oldest_ms or now_ms)
                 elif told.oldest_ms is not None:
@@ -116,8 +114,6 @@ async def _looks(
     node: Node, cleaning: NodeCleaner, service: CleanerService, now_ms: int, patience_ms: int
 ) -> dict[Log, CheckResult]:
     """Check the users' logs whose dirty part may be near the deadline, and return the results."""
-    from diamant.cleaner.rules.time_based_roll import oldest_append_ms
-
     near = {}
     seen = 0
     for name, topic in sorted(node.topics.by_name.items()):
@@ -134,10 +130,20 @@ async def _looks(
                 or log.log_end_offset <= first_dirty
             ):
                 continue
-            oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
+            oldest_ms = _oldest(log, first_dirty, now_ms).oldest_ms
             if oldest_ms is not None and now_ms - oldest_ms > patience_ms:
                 near[log] = (first_dirty, oldest_ms)
     return await cleaning.superseded.check(service, near, now_ms, patience_ms) if near else {}
+
+
+def _oldest(log: Log, first_dirty: int, now_ms: int) -> CheckResult:
+    """Return when the oldest record that may be dirty was appended; uncertain if its file is unreadable or being replaced."""
+    from diamant.cleaner.rules.time_based_roll import oldest_append_ms
+
+    try:
+        return CheckResult(oldest_append_ms(log, first_dirty, now_ms, with_active=True), True)
+    except (StorageError, OSError):
+        return CheckResult(None, False)
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:

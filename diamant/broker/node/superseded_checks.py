@@ -88,27 +88,27 @@ class SupersededChecks:
         from diamant.cleaner.rules.time_based_roll import first_append_ms
 
         end_offset = log.log_end_offset
-        plan = LookPlan(
-            directory=log.path,
-            segments=[
-                LookedAtSegment(
-                    segment.base_offset,
-                    segment.path,
-                    segment.size,
-                    first_append_ms(log, segment, now_ms),
-                    segment.last_append_ms,
-                )
-                for segment in log.segments
-                if segment.size
-            ],
-            first_dirty_offset=first_dirty,
-            log_start_offset=log.log_start_offset,
-            timestamp_ahead_ms=log.config.message_timestamp_after_max_ms,
-            hash_key=service.view(log).hash_key,
-            max_bytes=self._max_bytes,
-            max_keys=self._max_keys,
-        )
         try:
+            plan = LookPlan(
+                directory=log.path,
+                segments=[
+                    LookedAtSegment(
+                        segment.base_offset,
+                        segment.path,
+                        segment.size,
+                        first_append_ms(log, segment, now_ms),
+                        segment.last_append_ms,
+                    )
+                    for segment in log.segments
+                    if segment.size
+                ],
+                first_dirty_offset=first_dirty,
+                log_start_offset=log.log_start_offset,
+                timestamp_ahead_ms=log.config.message_timestamp_after_max_ms,
+                hash_key=service.view(log).hash_key,
+                max_bytes=self._max_bytes,
+                max_keys=self._max_keys,
+            )
             report = await asyncio.to_thread(look, log.env, plan)
         except BoundExceeded:
             result, read = CheckResult(oldest_ms, False), self._max_bytes

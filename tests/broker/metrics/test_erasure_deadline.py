@@ -103,6 +103,24 @@ async def test_an_unchecked_partition_is_named_and_is_not_late(tmp_path: Path) -
         assert (await scrape(at))['diamant_erasure_deadline_not_told{topic="t"}'] == 0
 
 
+@pytest.mark.parametrize("days", [1, 31])
+async def test_a_segment_that_is_being_replaced_is_named(tmp_path: Path, days: int) -> None:
+    """While a round renames a segment whose age is not known yet, its partition is named; the scrape has all else."""
+    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+        await at.put("a=1", "b=1")
+        at.clock.advance_ms(days * DAY_MS)
+        path = Path(at.log.active.path)
+        aside = path.rename(path.with_suffix(".aside"))
+        at.log.active.first_append_ms = None  # as after a start
+        shown = await scrape(at)
+        assert shown['diamant_erasure_deadline_not_told{topic="t"}'] == 1
+        assert shown['diamant_erasure_deadline_days_left{topic="t"}'] == 30
+        assert await health(at) == (200, "cannot-be-told")
+        aside.rename(path)
+        assert (await scrape(at))['diamant_erasure_deadline_not_told{topic="t"}'] == 0
+        assert await health(at) == (200, "ok")
+
+
 async def test_a_log_is_not_read_again_while_nothing_can_be_late(tmp_path: Path) -> None:
     """Records appended after a check are younger than the check."""
     read: list[str] = []
