@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import chain
 from typing import NamedTuple
 
@@ -287,11 +288,8 @@ class Segment:
         if self.knows_first_timestamp:
             return
         # Use a separate descriptor, since the owner may be opening the other one.
-        file = self._env.open(self.path, read_only=True)
-        try:
+        with closing(self._env.open(self.path, read_only=True)) as file:
             first = _first_of(file, self.size)
-        finally:
-            file.close()
         if self._first_timestamp is None:  # else the owner has emptied the segment and appended since
             self._first_timestamp = first
 

@@ -512,7 +512,7 @@ async def test_the_page_shows_share_groups(clock: SettableClock) -> None:
         listed, text = await words_of(broker, "/groups"), await words_of(broker, "/groups/g")
         assert "g 3 Stable 1 t 1 share" in listed
         assert "Share group, Stable, lag 3." in text
-        assert re.search(rf"Owns {FIRST} \S+ \S+ t 0", text)
+        assert re.search(rf"Assignment {FIRST} \S+ \S+ t 0", text)
         assert f"t-0 2 5 3 3 2 to 4 by {FIRST}, delivery 1, until" in text
         assert "Committed offsets" not in text
 
