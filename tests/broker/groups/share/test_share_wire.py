@@ -513,7 +513,7 @@ async def test_the_page_shows_share_groups(clock: SettableClock) -> None:
         assert "g 3 Stable 1 t 1 share" in listed
         assert "Share group, Stable, lag 3." in text
         assert re.search(rf"Assignment {FIRST} \S+ \S+ t 0", text)
-        assert f"t-0 2 5 3 3 2 to 4 by {FIRST}, delivery 1, until" in text
+        assert f"t-0 2 5 3 3 2 to 4 by {FIRST}, delivery 1, locked until" in text
         assert "Committed offsets" not in text
 
 
