@@ -24,6 +24,7 @@ from diamant.broker.http.page.making.shown_records import text_of
 from diamant.broker.http.page.making.strip_svg import make_strip
 from diamant.broker.operations.compactions.compactions import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
+from diamant.cleaner.explain.scans import MAX_RECORDS
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.progress import Reading
 from diamant.storage.directory.log_directory import LoadFailure
@@ -225,6 +226,16 @@ async def test_a_damaged_batch_does_not_end_the_list(broker: Broker, place: int)
         assert {2, 4, 19} <= {*offsets}
     fate = await get(broker, "/topics/users/0/3")
     assert (fate.status, "its segment is damaged" in fate.text) == (409, True)
+
+
+async def test_the_preview_of_an_erasure_counts_records_that_are_not_listed(broker: Broker) -> None:
+    """The counts by status add up to the number of records, also where a key has more than are explained one by one."""
+    await asyncio.gather(*(broker.produce("users", "v", key="many", partition=1) for _ in range(MAX_RECORDS + 5)))
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{broker.http_url}/forget/key", json={"key": "many"}) as answer:
+            text = await answer.text()
+    assert '<td class="num" data-label="Records">1,005</td>' in text
+    assert '<td class="wrap" data-label="By status">999 superseded, 1 live, 5 not listed</td>' in text
 
 
 async def test_a_record_is_produced(broker: Broker) -> None:

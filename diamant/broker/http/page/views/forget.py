@@ -122,7 +122,9 @@ async def preview_key(call: Call) -> web.StreamResponse:
         for one in found.partitions:
             if not one.records and not one.records_left_out:
                 continue
-            statuses = Counter(record.status for record in one.records)
+            statuses = [f"{count:,} {name}" for name, count in Counter(record.status for record in one.records).items()]
+            if one.records_left_out:
+                statuses.append(f"{one.records_left_out:,} not listed")
             held = next((record for record in one.records if record.gates), None)
             times = [record.goes_ms for record in one.records]
             places.append(
@@ -130,7 +132,7 @@ async def preview_key(call: Call) -> web.StreamResponse:
                     topic,
                     one.partition,
                     "compact" in one.cleanup_policy,
-                    ", ".join(f"{count} {status}" for status, count in statuses.items()),
+                    ", ".join(statuses),
                     len(one.records) + one.records_left_out,
                     held.gates[0].text if held is not None else "",
                     None if None in times else max((time for time in times if time is not None), default=None),
