@@ -123,9 +123,9 @@ _ARENAS = 2
 """One arena for the loop, and one for all other threads, few of which allocate without holding the interpreter lock."""
 RETURN_S = 60.0
 """The interval, in real time, at which free memory is returned to the system. This takes about 4 ms each time, in a thread."""
-MAX_COLLECTION_S = 0.02
-"""The longest processor time of a garbage collection after which the next one is still made at that interval. After a longer one,
-Python alone decides when to collect, until a reset."""
+COLLECTIONS_APART = 3000
+"""The least time between two garbage collections, as a multiple of the processor time of the first one. With all features in use,
+one takes 5 to 30 ms, so there is one at each interval. Where one takes a second, there is one each hour."""
 
 
 def limit_free_memory() -> None:
@@ -152,19 +152,19 @@ async def keep_returning_memory(state: Callable[[], object]) -> None:
     """
     import ctypes
 
-    last, took_s = state(), 0.0
+    last, due_s = state(), 0.0
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while True:
         await asyncio.sleep(RETURN_S)
         if last is not state():
-            last, took_s = state(), 0.0
+            last = state()
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-        elif took_s < MAX_COLLECTION_S:
+        elif time.monotonic() >= due_s:
             began_s = time.thread_time()
             gc.collect()
-            took_s = time.thread_time() - began_s
+            due_s = time.monotonic() + COLLECTIONS_APART * (time.thread_time() - began_s)
         if trim is not None:
             await asyncio.to_thread(trim, 0)
 
