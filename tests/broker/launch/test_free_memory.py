@@ -97,6 +97,24 @@ async def main():
 asyncio.run(main())
 print(int(former() is None))
 """
+COLLECTIONS = """
+import asyncio, gc
+from diamant.broker.launch import launch_settings
+
+collections, rounds = [], []
+gc.disable()  # what Python finds due by itself
+gc.callbacks.append(lambda phase, _: collections.append(phase))
+launch_settings.RETURN_S = 0
+launch_settings.COLLECTIONS_APART = {apart}
+
+async def main():
+    returning = asyncio.create_task(launch_settings.keep_returning_memory(lambda: rounds.append(0)))
+    while len(rounds) < 20:
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+print(collections.count("start"))
+"""
 _C = ctypes.CDLL(None)
 
 
@@ -147,3 +165,9 @@ async def test_threads_of_the_first_requests_share_an_arena(tmp_path: Path) -> N
 def test_what_refers_to_itself_is_given_back(is_frozen: bool, state: str) -> None:
     """A state before a reset, frozen at the start, would stay for ever; old garbage, until 70,000 objects have come."""
     assert _printed(FORMER_STATE.format(is_frozen=is_frozen, state=state, patience_s=PATIENCE_S)) == 1
+
+
+def test_collections_are_spaced_by_what_they_take() -> None:
+    """A collection that takes long is not repeated at the next interval; one that takes nothing is."""
+    assert _printed(COLLECTIONS.format(apart=1 << 40)) == 1
+    assert _printed(COLLECTIONS.format(apart=0)) >= 15
