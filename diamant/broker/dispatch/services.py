@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
@@ -66,16 +67,22 @@ if TYPE_CHECKING:
 
 
 def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Return the functions that create the internal topics, by topic name."""
+    """Return the functions that create the internal topics, by topic name.
+
+    They import the coordinators in a thread, since that might block the loop for 0.1 s or more. They create them on the loop.
+    """
 
     async def create_offsets() -> None:
-        await (await services.groups.loaded()).log.topic.ensure()
+        await asyncio.to_thread(import_module, "diamant.broker.groups.coordinator.coordinator")
+        await services.groups().log.topic.ensure()
 
     async def create_share_state() -> None:
-        await (await services.groups.loaded()).share.delivery.state.topic.ensure()
+        await asyncio.to_thread(import_module, "diamant.broker.groups.coordinator.coordinator")
+        await services.groups().share.delivery.state.topic.ensure()
 
     async def create_transactions() -> None:
-        await (await services.transactions.loaded()).store.topic.ensure()
+        await asyncio.to_thread(import_module, "diamant.broker.transactions.coordinator")
+        await services.transactions().store.topic.ensure()
 
     return {
         GROUP_OFFSETS_TOPIC: create_offsets,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
@@ -25,10 +24,6 @@ class Lazy(Generic[T]):
                 if self.made is None:
                     self.made = self._make()
         return self.made
-
-    async def loaded(self) -> T:
-        """Return the component. It is created in a thread, since its imports might block the loop for 0.1 s or more."""
-        return await asyncio.to_thread(self) if self.made is None else self.made
 
 
 class lazily(Generic[T]):

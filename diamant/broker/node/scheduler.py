@@ -66,8 +66,9 @@ class Scheduler:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, job: ScheduledTask) -> None:
+        """Add a job. Callable from any thread: some components are created in one, because of their imports."""
         self.jobs.append(job)
-        self.poke()
+        self._poke_from_thread()
 
     def every(
         self, name: str, interval_ms: int, run: Callable[[], Awaitable[None]], initial_delay_ms: int | None = None
@@ -84,13 +85,13 @@ class Scheduler:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         if isinstance(self._clock, SettableClock):
-            self._clock.on_change.append(self._clock_moved)
+            self._clock.on_change.append(self._poke_from_thread)
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
         """Let the job in progress finish, and start no further job."""
-        if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
-            self._clock.on_change.remove(self._clock_moved)
+        if isinstance(self._clock, SettableClock) and self._poke_from_thread in self._clock.on_change:
+            self._clock.on_change.remove(self._poke_from_thread)
         task, self._task = self._task, None
         if task is not None:
             self._wake.set()
@@ -123,7 +124,7 @@ class Scheduler:
         """Make the scheduler check the due times again."""
         self._wake.set()
 
-    def _clock_moved(self) -> None:
+    def _poke_from_thread(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.poke)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, get_ident
+from threading import Barrier
 
 from diamant.broker.node.lazy import Lazy
 
@@ -45,10 +45,3 @@ def test_threads_that_come_at_once_get_the_same_part() -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         found = [future.result() for future in [pool.submit(use) for _ in range(THREADS)]]
     assert len(set(map(id, found))) == 1
-
-
-async def test_a_large_part_is_made_beside_the_loop() -> None:
-    """`loaded` has a thread make it, once."""
-    part = Lazy(get_ident)
-    assert await part.loaded() != get_ident()
-    assert await part.loaded() == part()

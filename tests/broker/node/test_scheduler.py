@@ -11,7 +11,7 @@ from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.node.producer_ids import BLOCK_SIZE, ProducerIds
 from diamant.broker.node.scheduler import ScheduledTask, Scheduler
 from diamant.storage.env.clocks import SettableClock
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 async def test_a_periodic_job_follows_the_clock() -> None:
@@ -34,6 +34,22 @@ async def test_a_periodic_job_follows_the_clock() -> None:
     await wait_until(lambda: len(runs) == 2)
     await scheduler.stop()
     assert runs == [1_030_000, 1_630_000]
+
+
+async def test_a_thread_may_add_a_job() -> None:
+    """A job that a thread adds runs as soon as it is due. In debug mode, the loop refuses calls that only its thread may make."""
+    asyncio.get_running_loop().set_debug(True)
+    scheduler = Scheduler(SettableClock(0))
+    scheduler.start()
+    await asyncio.sleep(0)  # now it waits for a job
+    ran = asyncio.Event()
+
+    async def run() -> None:
+        ran.set()
+
+    await asyncio.to_thread(scheduler.add, ScheduledTask("job", lambda: None if ran.is_set() else 0, run))
+    await asyncio.wait_for(ran.wait(), PATIENCE_S)
+    await scheduler.stop()
 
 
 async def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,8 @@ from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import check_partition_count
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.topic import TopicListener
 from diamant.protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.offsets.offset_requests import commit
 from tests.broker.running import running
@@ -46,6 +48,24 @@ async def test_a_topic_in_creation_is_neither_made_twice_nor_grown() -> None:
         await creating
         assert (sorted(topics.by_name["t"].logs), topics.in_creation) == ([0, 1], {})
         check_partition_count(topics, "t", 3, None)
+
+
+@pytest.mark.parametrize("name", sorted({GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC}))
+async def test_a_coordinator_is_created_on_the_loop(name: str) -> None:
+    """Its modules are imported in a thread, but it belongs to the loop, which in debug mode refuses calls from others."""
+    threads: set[int] = set()
+
+    class Listeners(list[TopicListener]):
+        def append(self, listener: TopicListener) -> None:
+            threads.add(threading.get_ident())
+            super().append(listener)
+
+    async with running(MemoryEnv()) as (broker, _):
+        asyncio.get_running_loop().set_debug(True)
+        broker.node.topics.listeners = Listeners()
+        assert await broker.services.creation.ensure([name]) == {}
+        assert name in broker.node.topics.by_name
+    assert threads == {threading.get_ident()}
 
 
 async def test_a_partition_that_the_disk_refuses_is_created_later() -> None:
