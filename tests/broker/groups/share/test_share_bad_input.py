@@ -63,7 +63,7 @@ async def test_a_crash_between_acknowledgement_and_write_loses_nothing() -> None
     assert len(kills) >= 5
     for kill in kills:
         async with running(kill.env, **ONE_STATE_PARTITION, **updates) as (broker, wire):
-            await broker.services.groups.loaded()
+            broker.services.groups()
             again = acquired(await member(broker, wire, SECOND).fetch())
         given = {offset for first, last, _ in again for offset in range(first, last + 1)}
         assert set(range(8)) - kill.asked <= given <= set(range(8)) - kill.done

@@ -72,7 +72,7 @@ async def test_a_group_that_a_moved_start_offset_began_is_there_after_a_start(cl
         await wire.produce("t", [b"v"] * 3, timestamp=clock.now_ms())
         await move_start(wire, 2)
     async with running(env) as (broker, wire):
-        await broker.services.groups.loaded()
+        broker.services.groups()
         assert await epochs(wire) == (1, 1)
         one = member(broker, wire)
         assert await beat(one) == (2, 1)

@@ -277,7 +277,7 @@ async def test_acknowledged_records_stay_so_over_a_start() -> None:
         killed = env.copy()
     for copy in (env, killed):
         async with running(copy, **ONE_STATE_PARTITION) as (broker, wire):
-            await broker.services.groups.loaded()
+            broker.services.groups()
             two = member(broker, wire, SECOND)
             # An orderly stop closes the connection, which ends and counts the delivery; a kill forgets it.
             more = 0 if copy is killed else 1
@@ -302,7 +302,7 @@ async def test_the_state_topic_is_pruned(updates: int) -> None:
         await broker.services.groups().share.delivery.state.prune()
         assert log.log_start_offset == (5 if not updates else 3)
     async with running(env, **ONE_STATE_PARTITION, **setting) as (broker, wire):
-        await broker.services.groups.loaded()
+        broker.services.groups()
         assert acquired(await member(broker, wire, SECOND).fetch()) == [[3, 3, 2], [5, 6, 2]]
 
 
@@ -329,7 +329,7 @@ async def test_a_partition_that_is_no_longer_read_does_not_keep_the_state_topic_
         await broker.services.groups().share.delivery.state.prune()
         assert log.log_end_offset - log.log_start_offset <= 8
     async with running(env, **ONE_STATE_PARTITION, **setting) as (broker, wire):
-        await broker.services.groups.loaded()
+        broker.services.groups()
         three = ShareMemberClient(wire, "g", "still", ids["still"], SECOND)
         await three.wait_until_assigned()
         await wire.produce("still", [b"new"])
@@ -446,7 +446,7 @@ async def test_a_broken_state_partition_refuses_and_the_rest_serves() -> None:
         state.topic.append(broken, [(b"\0\0\0", b"\0\0")])
         expected = {number: state.partition_of(SharePartitionKey("g", one.topic_id, number)) for number in range(8)}
     async with running(env) as (broker, wire):
-        await broker.services.groups.loaded()
+        broker.services.groups()
         await broker.services.groups().share.delivery.state.loaded()
         again = ShareMemberClient(wire, "g", "many", one.topic_id, SECOND)
         for number, partition in expected.items():
