@@ -125,7 +125,7 @@ RETURN_S = 60.0
 """The interval, in real time, at which free memory is returned to the system. This takes about 4 ms each time, in a thread."""
 COLLECTIONS_APART = 3000
 """The least time between two garbage collections, as a multiple of the processor time of the first one. With all features in use,
-one takes 5 to 30 ms, so there is one at each interval. Where one takes a second, there is one each hour."""
+one takes 5 to 30 ms, so there is one at each interval or every second one. If one takes a second, they are 50 minutes apart."""
 
 
 def limit_free_memory() -> None:
