@@ -101,6 +101,8 @@ def hash_row(
         index += 1
     if fault == fields.NO_FAULT and record_count > 0 and position != end:
         fault = fields.CORRUPT
+    if fault == fields.NO_FAULT:
+        last_seen = max(last_seen, last_offset)
     state[RECORD] = index
     state[PLACE] = position
     state[LAST_SEEN] = last_seen

@@ -29,7 +29,8 @@ def hash_words(hash_key: bytes) -> tuple[int, int]:
 class KeyHasher:
     """Hashes the keys of rows in offset order. Owned by one thread.
 
-    With `must_ascend`, `hash` fails if the record offsets of a batch do not ascend, or lie outside the batch's range of offsets.
+    With `must_ascend`, `hash` fails if record offsets do not ascend, or lie outside their batch's range of offsets or inside that
+    of an earlier batch.
     """
 
     def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples, *, must_ascend: bool = True) -> None:
@@ -42,7 +43,7 @@ class KeyHasher:
 
     @property
     def last_seen(self) -> int:
-        """Greatest record offset so far, of records with and without keys; -1 before the first. Later offsets must be greater."""
+        """Greatest last offset of a batch so far; -1 before the first. The offsets of later records must be greater."""
         return self._state[LAST_SEEN]
 
     @last_seen.setter
@@ -51,7 +52,7 @@ class KeyHasher:
 
     @property
     def disordered_row(self) -> int | None:
-        """The first row in this call of `hash` whose record offsets do not ascend or lie outside the batch's range; else None."""
+        """The first row in this call of `hash` with such offsets if they are accepted; else None."""
         return self._state[DISORDERED] - 1 if self._state[DISORDERED] > 0 else None
 
     def restart(self) -> None:

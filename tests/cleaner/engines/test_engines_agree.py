@@ -561,6 +561,19 @@ def test_a_batch_outside_of_its_segment(engine: Engine, first: int, next_offset:
         assert check(engine, *history.stored())["stats"]["messages_written"] == 2
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_inside_the_range_of_an_earlier_one(engine: Engine, mode: str) -> None:
+    """Kafka looks each record up by its key. The last offset of the later batch must not count as one of the earlier batch."""
+    history = SegmentHistory()
+    history.append(with_header(make_batch((b"a", b"1")), last_offset_delta=9))
+    history.roll()
+    history.append(with_header(make_batch((b"a", b"2")), base_offset=9))
+    if engine is ENGINES["Spark"]:
+        assert outcome(engine, *history.stored(mode=mode))[0]["error"] is CorruptLog
+    else:
+        assert check(engine, *history.stored(mode=mode))["stats"]["removed"] == {"superseded": 1}
+
+
 @pytest.mark.parametrize("name", ["inline", "compiled", "in parts"])
 def test_a_dirty_record_of_a_clean_batch(name: str) -> None:
     """As with Kafka's map, the round ends after the last record added, also where its batch lies below the dirty range."""
