@@ -11,7 +11,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 if sys.version_info >= (3, 14):
     import _zstd
@@ -38,9 +38,11 @@ _spare: list[_Context | None] = []
 class _Context(ctypes.c_void_p):
     """A decompression context of libzstd, which takes 160 KB. Only one thread at a time may use it."""
 
+    free: ClassVar[Any]
+    """libzstd's function that frees a context, set before the first one is created. At exit, the module's names may be gone."""
+
     def __del__(self) -> None:
-        if (library := _libzstd()) is not None:
-            library.ZSTD_freeDCtx(self)
+        self.free(self)
 
 
 @cache
@@ -53,7 +55,7 @@ def _libzstd() -> ctypes.CDLL | None:
     try:
         library.ZSTD_createDCtx.restype = _Context
         library.ZSTD_decompressDCtx.restype = ctypes.c_size_t
-        library.ZSTD_freeDCtx  # noqa: B018  (raises AttributeError if missing)
+        _Context.free = library.ZSTD_freeDCtx
     except AttributeError:
         return None
     return library
