@@ -235,22 +235,22 @@ def check_transaction(transaction: Transaction, visible: dict[Partition, set[byt
         raise Finding(f"a committed transaction is not visible: {transaction.values}")
 
 
-def check_names(data: Path, history: History) -> None:
-    """Every file is some partition's, some segment's, or one of the broker's own, or is `waiting`: what was so before has gone.
+def unowned(data: Path, history: History) -> list[str]:
+    """Return the names of files that are no partition's, no segment's, not the broker's own, and not `waiting`.
 
-    As in Kafka a crash may leave the `.tmp` of a checkpoint, which the next one replaces.
+    As in Kafka a crash may leave the `.tmp` of a checkpoint, which the next one replaces. While a round renames files, a listing
+    may have some of a segment's old names and some of its new ones.
     """
+    found: list[str] = []
     for path in sorted(data.iterdir()):
         if WAITING.fullmatch(path.name):
             continue
         if not path.is_dir():
-            if path.name in history.planted:
-                continue
-            if not TOP.fullmatch(path.name.removesuffix(".tmp")):
-                raise Finding(f"nobody owns {path.name}")
+            if path.name not in history.planted and not TOP.fullmatch(path.name.removesuffix(".tmp")):
+                found.append(path.name)
             continue
         if not INTERNAL.fullmatch(path.name) and path.name.rpartition("-")[0] not in history.topics:
-            raise Finding(f"nobody owns {path.name}")
+            found.append(path.name)
         names = {each.name for each in path.iterdir()}
         if path.name.startswith("__cluster_metadata"):
             continue
@@ -259,10 +259,10 @@ def check_names(data: Path, history: History) -> None:
             base = BASE.search(name)
             if WAITING.fullmatch(name):
                 continue
-            if not IN_PARTITION.fullmatch(name.removesuffix(".tmp")):
-                raise Finding(f"nobody owns {path.name}/{name}")
-            if base and base[0] not in bases and not name.endswith(".snapshot"):
-                raise Finding(f"{path.name}/{name} has no segment")
+            has_segment = not base or base[0] in bases or name.endswith(".snapshot")
+            if not has_segment or not IN_PARTITION.fullmatch(name.removesuffix(".tmp")):
+                found.append(f"{path.name}/{name}")
+    return found
 
 
 def waiting(data: Path) -> list[Path]:

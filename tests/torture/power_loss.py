@@ -20,7 +20,7 @@ from diamant.storage.env.env import File
 from diamant.storage.errors import StorageError
 from tests.broker.wire import WireClient
 from tests.memory_env import Loss, MemoryEnv, Tree, tree_of
-from tests.torture.checker import certificates, check, check_certificates, check_names, waiting
+from tests.torture.checker import certificates, check, check_certificates, unowned, waiting
 from tests.torture.history import Finding, History, as_known_at
 from tests.torture.producing import Refused, read_offset, wait_for
 from tests.torture.program import World
@@ -105,8 +105,10 @@ async def check_opened(data: Path, properties: dict[str, str], known: History) -
                 found = await wait_for(partial(read_offset, wire, group, topic))
                 if found != offsets.answered and (found not in offsets.asked or found < offsets.answered):
                     raise Finding(f"{group} has committed {offsets.answered} and reads {found}")
-            await wait_until(lambda: not waiting(data))
-            check_names(data, known)
+            try:
+                await wait_until(lambda: not waiting(data) and not unowned(data, known))
+            except TimeoutError:
+                raise Finding(f"files wait, or nobody owns them: {waiting(data)}, {unowned(data, known)}") from None
     except (OSError, StorageError, TimeoutError) as error:
         raise Finding(f"does not open: {type(error).__name__}: {error}") from error
 

@@ -23,7 +23,7 @@ from typing import Any
 from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.wire import WireClient
 from tests.torture import disturber
-from tests.torture.checker import check, check_names, missing, waiting
+from tests.torture.checker import check, missing, unowned, waiting
 from tests.torture.client_processes import TOPICS, ClientProcesses, Rate, check_clients, check_with_kafka
 from tests.torture.disturber import FILES, Disturbance
 from tests.torture.draws import generator, pick
@@ -673,7 +673,7 @@ class World:
         check_clients(self.history, check(self.data, self.history))
         for name in self.history.planted:
             (self.data / name).unlink(missing_ok=True)
-        check_names(self.data, self.history)
+        await self._wait_for(lambda: not unowned(self.data, self.history), "nobody owns some files")
         await self._wait_for(lambda: not [*self.data.parent.glob(f"{self.data.name}.fork-*")], "forks stay")
         for (group, topic), offsets in self.history.offsets.items():
             found = await wait_for(partial(read_offset, wire, group, topic))
@@ -694,7 +694,8 @@ class World:
         try:
             await wait_until(is_so)
         except TimeoutError:
-            there = (waiting(self.data), missing(self.data, self.history), sorted(os.listdir(self.data.parent)))
+            of_files = waiting(self.data), unowned(self.data, self.history), missing(self.data, self.history)
+            there = (*of_files, sorted(os.listdir(self.data.parent)))
             raise Finding(f"{otherwise}: {there}") from None
 
     async def check_offsets_of_transactions(self, wire: WireClient) -> None:
