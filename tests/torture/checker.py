@@ -7,6 +7,7 @@ import json
 import os
 import re
 import struct
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,7 +28,7 @@ IN_PARTITION = re.compile(
 INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
 WAITING = re.compile(r".*(\.deleted|\.cleaned|\.swap|-delete|\.part)|diamant-staging-.*")
 """Names of what is about to be removed or renamed; a round on Spark goes on when the request for it is cut."""
-ATTEMPTS = 20
+ATTEMPTS, PAUSE_S = 200, 0.02
 SMALL_BYTES = 1 << 20
 """Of files whose records are kept from check to check: most do not change, and large ones have few records."""
 ABORTED = struct.Struct(">hqqqq")
@@ -46,13 +47,14 @@ def partitions_of(data: Path) -> dict[Partition, list[Record]]:
 
 
 def log_of(directory: Path) -> list[Record]:
-    """Decode the segments of a partition; offsets count up. If they are replaced while they are read, read again."""
+    """Decode the segments of a partition; offsets count up. If they are being replaced, read again."""
     for _ in range(ATTEMPTS):
         before = _state(directory)
         with suppress(FileNotFoundError):
             found = _log_of(directory)
-            if _state(directory) == before:
+            if _state(directory) == before and not _is_exchanging({name for name, _ in before}):
                 return found
+        time.sleep(PAUSE_S)
     raise Finding(f"{directory.name} never rests")
 
 
@@ -60,6 +62,13 @@ def _state(directory: Path) -> set[tuple[str, int]]:
     with suppress(FileNotFoundError):
         return {(entry.name, entry.inode()) for entry in os.scandir(directory)}
     return set()
+
+
+def _is_exchanging(names: set[str]) -> bool:
+    """True while a segment is renamed that replaces others which have been."""
+    return any(
+        name.endswith(("log.swap", "txnindex.swap")) and name.removesuffix(".swap") not in names for name in names
+    )
 
 
 def _log_of(directory: Path) -> list[Record]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
@@ -20,6 +21,8 @@ import pytest
 
 from diamant import Broker
 from tests.broker.wire import WireClient
+from tests.builder import make_batch
+from tests.torture.checker import log_of
 from tests.torture.draws import pick
 from tests.torture.forking_broker import FORK
 from tests.torture.history import History, Topic
@@ -166,6 +169,18 @@ async def test_a_warm_program_runs_as_one_that_was_started(tmp_path: Path) -> No
         with out.open("wb") as stdout, errors.open("wb") as stderr:
             process = warm.popen([sys.executable, "-m", "program", "waits"], stdout=stdout, stderr=stderr)
     assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_segment_that_is_being_exchanged_is_waited_for(tmp_path: Path) -> None:
+    """Between the renames of the old files and those of the new ones, a listing has neither, and no record is gone."""
+    segment, batch = tmp_path / f"{0:020}.log", bytes(make_batch((b"a", b"1")))
+    Path(f"{segment}.swap").write_bytes(batch)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(log_of, tmp_path)
+        with pytest.raises(TimeoutError):
+            reading.result(0.1)
+        os.rename(f"{segment}.swap", segment)
+        assert [record.value for record in reading.result()] == [b"1"]
 
 
 def test_what_a_planted_fault_replaces_is_there_once() -> None:
