@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -22,6 +23,7 @@ from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.http.page.making.live import MAX_STREAMS
 from diamant.broker.http.page.making.shown_records import text_of
 from diamant.broker.http.page.making.strip_svg import make_strip
+from diamant.broker.http.page.views.one_topic import GHOST_S, Shrinking
 from diamant.broker.operations.compactions.compactions import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.explain.scans import MAX_RECORDS
@@ -504,6 +506,22 @@ async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
     assert strip.written_bytes == 150
     assert strip.outputs[0][1] == pytest.approx(2 * strip.outputs[1][1], abs=0.02)
     assert strip.ghost_text.startswith("A round has freed 200 bytes of ")
+
+
+def test_freed_space_is_that_of_the_whole_round() -> None:
+    """The size before a round is kept while the round exchanges one group of segments after another, and a while after it."""
+    shrinking = Shrinking()
+
+    def before(size: int, at_s: float, *, is_in_progress: bool) -> dict[int, int]:
+        log: Any = SimpleNamespace(topic="users", partition=0, size=size)
+        return shrinking.before([log], lambda _: is_in_progress, at_s)
+
+    assert before(1000, 0, is_in_progress=True) == {}
+    assert before(700, 1, is_in_progress=True) == {0: 1000}
+    assert before(700, 10 * GHOST_S, is_in_progress=True) == {0: 1000}
+    assert before(300, 20 * GHOST_S, is_in_progress=True) == {0: 1000}
+    assert before(300, 20.9 * GHOST_S, is_in_progress=False) == {0: 1000}
+    assert before(300, 21 * GHOST_S, is_in_progress=False) == {}
 
 
 async def test_every_offered_call_has_the_fields_of_its_route(broker: Broker) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -101,22 +101,26 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping
     return found
 
 
-class _Shrinking:
-    """The sizes that partitions had before a round freed space, kept for `GHOST_S`."""
+class Shrinking:
+    """The sizes that partitions had before a round freed space, kept until `GHOST_S` after the round."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._before: dict[int, tuple[int, float]] = {}
 
-    def before(self, logs: Sequence[Log]) -> dict[int, int]:
-        """Return these sizes, by partition. Call this at each update: it compares the current sizes with the last ones."""
-        now_s = time.monotonic()
+    def before(
+        self, logs: Sequence[Log], is_in_progress: Callable[[tuple[str, int]], bool], now_s: float
+    ) -> dict[int, int]:
+        """Return these sizes, by partition. Call this at each update: it compares the current sizes with the last ones.
+
+        `is_in_progress` tells whether a round of a partition is in progress; it may exchange several groups of segments.
+        """
         for log in logs:
-            last = self._sizes.get(log.partition, log.size)
-            if log.size < last:
-                first = self._before[log.partition][0] if log.partition in self._before else last
-                self._before[log.partition] = first, now_s + GHOST_S
-            self._sizes[log.partition] = log.size
+            partition, last = log.partition, self._sizes.get(log.partition, log.size)
+            first, _ = self._before.get(partition, (last, 0.0))
+            if log.size < last or (partition in self._before and is_in_progress((log.topic, partition))):
+                self._before[partition] = first, now_s + GHOST_S
+            self._sizes[partition] = log.size
         self._before = {one: found for one, found in self._before.items() if found[1] > now_s}
         return {one: size for one, (size, _) in self._before.items()}
 
@@ -243,20 +247,23 @@ async def live(call: Call) -> web.StreamResponse:
     """Send the strips when they change, at the scale at which the page was loaded, so that they visibly shrink."""
     least = query_number(call, "scale", 1)
 
-    shrinking = _Shrinking()
+    shrinking = Shrinking()
+    shown = [(log.topic, log.partition) for log in _logs(call) if log.config.is_compacted]
+    states = (await call.services.cleaning.service()).states if shown else None
+
+    def is_in_progress(partition: tuple[str, int]) -> bool:
+        return states is not None and states.is_in_progress(partition)
 
     async def parts() -> dict[str, str]:
         logs = _logs(call)
-        strips = await _strips(call, logs, max(least, _scale(logs)), shrinking.before(logs))
+        before = shrinking.before(logs, is_in_progress, time.monotonic())
+        strips = await _strips(call, logs, max(least, _scale(logs)), before)
         html = await asyncio.to_thread(fragment, "strips.html.j2", {"topic": call.path["topic"], "strips": strips})
         total = total_of(strips) if len(strips) >= LEAST_ALIKE else None
         return {"strips": html, "total": fragment("total.html.j2", {"total": total})}
 
-    shown = [(log.topic, log.partition) for log in _logs(call) if log.config.is_compacted]
-    states = (await call.services.cleaning.service()).states if shown else None
-
     def is_busy() -> bool:
-        return states is not None and any(states.is_in_progress(one) for one in shown)
+        return any(map(is_in_progress, shown))
 
     return await stream(call, parts, is_busy)
 
