@@ -22,7 +22,7 @@ import pytest
 from diamant import Broker
 from tests.broker.wire import WireClient
 from tests.builder import make_batch
-from tests.torture.checker import log_of
+from tests.torture.checker import log_of, unowned
 from tests.torture.draws import pick
 from tests.torture.forking_broker import FORK
 from tests.torture.history import History, Topic
@@ -169,6 +169,25 @@ async def test_a_warm_program_runs_as_one_that_was_started(tmp_path: Path) -> No
         with out.open("wb") as stdout, errors.open("wb") as stderr:
             process = warm.popen([sys.executable, "-m", "program", "waits"], stdout=stdout, stderr=stderr)
     assert process.wait(60) == -signal.SIGKILL
+
+
+def test_an_index_without_its_segment_is_nobodys(tmp_path: Path) -> None:
+    """It has to go, unlike what waits to be removed. While a segment is renamed, a listing may have such an index for a moment."""
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    for name in (
+        f"{0:020}.log.deleted",
+        f"{0:020}.timeindex",
+        f"{7:020}.log",
+        f"{7:020}.index",
+        "leader-epoch-checkpoint",
+    ):
+        (partition / name).touch()
+    history = History()
+    history.topics["orders"] = Topic(is_compacted=True)
+    assert unowned(tmp_path, history) == [f"orders-0/{0:020}.timeindex"]
+    os.rename(partition / f"{0:020}.timeindex", partition / f"{0:020}.timeindex.deleted")
+    assert unowned(tmp_path, history) == []
 
 
 def test_a_segment_that_is_being_exchanged_is_waited_for(tmp_path: Path) -> None:
