@@ -172,7 +172,7 @@ async def test_a_warm_program_runs_as_one_that_was_started(tmp_path: Path) -> No
 
 
 def test_an_index_without_its_segment_is_nobodys(tmp_path: Path) -> None:
-    """It has to go, unlike what waits to be removed. While a segment is renamed, a listing may have such an index for a moment."""
+    """It has to go, unlike what waits to be removed. While a segment is renamed, a listing may show such an index."""
     partition = tmp_path / "orders-0"
     partition.mkdir()
     for name in (
