@@ -42,11 +42,11 @@ def partitions_of(data: Path) -> dict[Partition, list[Record]]:
     for directory in sorted(data.iterdir()):
         topic, _, index = directory.name.rpartition("-")
         if directory.is_dir() and index.isdigit() and not INTERNAL.fullmatch(directory.name):
-            found[topic, int(index)] = log_of(directory)
+            found[topic, int(index)] = wait_for_log(directory)
     return found
 
 
-def log_of(directory: Path) -> list[Record]:
+def wait_for_log(directory: Path) -> list[Record]:
     """Decode the segments of a partition; offsets count up. If they are being replaced, read again."""
     for _ in range(ATTEMPTS):
         before = _state(directory)

@@ -22,7 +22,7 @@ import pytest
 from diamant import Broker
 from tests.broker.wire import WireClient
 from tests.builder import make_batch
-from tests.torture.checker import log_of, unowned
+from tests.torture.checker import unowned, wait_for_log
 from tests.torture.draws import pick
 from tests.torture.forking_broker import FORK
 from tests.torture.history import History, Topic
@@ -195,7 +195,7 @@ def test_a_segment_that_is_being_exchanged_is_waited_for(tmp_path: Path) -> None
     segment, batch = tmp_path / f"{0:020}.log", bytes(make_batch((b"a", b"1")))
     Path(f"{segment}.swap").write_bytes(batch)
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(log_of, tmp_path)
+        reading = pool.submit(wait_for_log, tmp_path)
         with pytest.raises(TimeoutError):
             reading.result(0.1)
         os.rename(f"{segment}.swap", segment)
