@@ -28,7 +28,7 @@ IN_PARTITION = re.compile(
 INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
 WAITING = re.compile(r".*(\.deleted|\.cleaned|\.swap|-delete|\.part)|diamant-staging-.*")
 """Names of what is about to be removed or renamed; a round on Spark goes on when the request for it is cut."""
-ATTEMPTS, PAUSE_S = 200, 0.02
+ATTEMPTS, PAUSE_S = 1000, 0.02
 SMALL_BYTES = 1 << 20
 """Of files whose records are kept from check to check: most do not change, and large ones have few records."""
 ABORTED = struct.Struct(">hqqqq")

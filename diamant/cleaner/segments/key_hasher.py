@@ -43,7 +43,7 @@ class KeyHasher:
 
     @property
     def last_seen(self) -> int:
-        """Greatest last offset of a batch so far; -1 before the first. The offsets of later records must be greater."""
+        """Greatest offset so far, of records and of batches; -1 before the first. Later records must have greater offsets."""
         return self._state[LAST_SEEN]
 
     @last_seen.setter
